@@ -1,0 +1,174 @@
+"""What a catalog entry says of a kernel. Adding a kernel is one source file and one `Kernel(...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lowlevel.dtypes import Type
+
+if TYPE_CHECKING:
+    from lowlevel.hardware import Limits
+    from lowlevel.problems.base import Problem
+
+Config = Mapping[str, int]
+Dim3 = tuple[int, int, int]
+#: A small pure function of (config, problem, limits), kept in `catalog/rules.py`.
+Sized = Callable[[Config, "Problem", "Limits"], Any]
+
+#: The languages, in the order of every table, and the file ending of each.
+LANGUAGES = {"cuda": ("cu", ".cu"), "ptx": ("ptx", ".ptx"), "mlir": ("mlir", ".mlir")}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is launched. Each field is a value, or a `Sized` that computes it.
+
+    block: threads (an int or three). grid: blocks. shared: dynamic bytes. workspace: bytes of scratch memory,
+    zeroed once before the first launch, which a kernel leaves as it found it.
+    """
+
+    block: int | Dim3 | Sized
+    grid: Dim3 | Sized
+    shared: int | Sized = 0
+    cluster: Dim3 | Sized | None = None
+    cooperative: bool = False
+    programmatic: bool = False
+    workspace: int | Sized = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of several that make a call: entry, parameters and launch, like a `Kernel`'s own."""
+
+    entry: str
+    params: tuple[str, ...]
+    launch: Launch
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A shape that a kernel does not take: `text` says the rule, refused on the host when `holds` is false."""
+
+    holds: Callable[[Problem], bool]
+    text: str
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What a test asserts of the compiled kernel.
+
+    sass: for an architecture, the instructions that the file is about. spills: bytes, at most. allow: advisory
+    text -> why it is harmless. version: the lowest PTX ISA that assembles the file (PTX only).
+    """
+
+    sass: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spills: int = 0
+    allow: Mapping[str, str] = field(default_factory=dict)
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Twin:
+    """`idea=twin("cuda")`: this kernel's idea is that of the same number in another language."""
+
+    language: str
+
+
+def twin(language: str) -> Twin:
+    return Twin(language)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One source file: `name` is its path below the language's folder, without the ending.
+
+    archs: what it is compiled for by default. 'sm_80' means sm_80 and anything newer; a name ending in 'a' means
+    that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
+    the default. params: names that the binder knows, in the order of the kernel's parameters. before: launches
+    that precede the kernel's own in every call.
+    """
+
+    language: str
+    name: str
+    entry: str
+    idea: str | Twin
+    archs: tuple[str, ...]
+    types: tuple[Type, ...]
+    params: tuple[str, ...]
+    launch: Launch
+    layouts: tuple[str, ...] = ("",)
+    configs: tuple[Config, ...] = ({},)
+    epilogues: tuple[str, ...] = ("none",)
+    needs: tuple[Rule, ...] = ()
+    before: tuple[Step, ...] = ()
+    expect: Expect = Expect()
+
+    @property
+    def operation(self) -> str:
+        """`gemm`, `transpose`, `probe` ...: the folder."""
+        return self.name.split("/")[0]
+
+    @property
+    def rung(self) -> str:
+        """The file's own name, `02_tiled`."""
+        return self.name.split("/", 1)[1]
+
+    @property
+    def path(self) -> str:
+        """The source file, relative to the root that holds the kernels: `cu/gemm/02_tiled.cu`."""
+        folder, ending = LANGUAGES[self.language]
+        return f"{folder}/{self.name}{ending}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.language}:{self.name}"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (*self.before, Step(self.entry, self.params, self.launch))
+
+    def variants(self) -> list[Variant]:
+        """The default configuration for every type and layout, without epilogue: what tests and tables take."""
+        return [
+            Variant(self, t, layout, self.configs[0], self.epilogues[0]) for t in self.types for layout in self.layouts
+        ]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One point of a kernel's axes: what is compiled, launched and measured."""
+
+    kernel: Kernel
+    type: Type
+    layout: str = ""
+    config: Config = field(default_factory=dict, hash=False)
+    epilogue: str = "none"
+
+    @property
+    def config_text(self) -> str:
+        """`128x256x32,s4`: the tile, the stages, then whatever else the configuration sets, as NAME=value."""
+        rest = dict(self.config)
+        tile = [rest.pop(name) for name in ("BM", "BN", "BK") if name in rest]
+        parts = ["x".join(map(str, tile))] if tile else []
+        if "STAGES" in rest:
+            parts.append(f"s{rest.pop('STAGES')}")
+        return ",".join(parts + [f"{k}={v}" for k, v in rest.items()])
+
+    @property
+    def name(self) -> str:
+        """`cuda:gemm/14_wide[bf16,NT,128x256x32,s4]`."""
+        epilogue = "" if self.epilogue == "none" else self.epilogue
+        parts = [self.type.name, self.layout, self.config_text, epilogue]
+        return f"{self.kernel.label}[{','.join(p for p in parts if p)}]"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """The rule that `problem` breaks, as one line, or None when the kernel takes it."""
+        for rule in self.kernel.needs:
+            if not rule.holds(problem):
+                return rule.text
+        return None
+
+    def with_config(self, **numbers: int) -> Variant:
+        return replace(self, config={**self.config, **numbers})

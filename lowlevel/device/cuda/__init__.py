@@ -1,0 +1,1 @@
+"""The CUDA driver API as a device. Only this package imports `cuda.bindings.driver`."""
