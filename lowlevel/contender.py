@@ -7,9 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from lowlevel.catalog.entry import Sized, Variant
+from lowlevel.catalog.entry import Launch, Sized, Variant
 from lowlevel.device.protocol import Argument, Buffer, Device, LaunchShape, Module, Packet, Stream
 from lowlevel.errors import UsageError
+from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 
 
@@ -59,7 +60,7 @@ class KernelContender:
         packets, keep = [], []
         for step in self.variant.kernel.steps:
             values = Values(device, self.variant, problem, buffers, step.launch)
-            shape = launch_shape(step.launch, self.variant.config, problem, device)
+            shape = launch_shape(step.launch, self.variant.config, problem, device.limits)
             arguments = [values[name] for name in step.params]
             packets.append(device.bind(self.module.function(step.entry), shape, arguments))
             keep.append(values)
@@ -76,7 +77,7 @@ class Values:
     """
 
     def __init__(
-        self, device: Device, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer], launch
+        self, device: Device, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer], launch: Launch
     ):
         self._device, self._variant, self._problem, self._buffers = device, variant, problem, buffers
         self._scalars = problem.scalars()
@@ -106,13 +107,15 @@ class Values:
         return self._workspace
 
 
-def evaluate(value: object | Sized, config: Mapping[str, int], problem: Problem, limits) -> object:
+def evaluate(value: object | Sized, config: Mapping[str, int], problem: Problem, limits: Limits) -> object:
     return value(config, problem, limits) if callable(value) else value
 
 
-def launch_shape(launch, config: Mapping[str, int], problem: Problem, device: Device) -> LaunchShape:
+def launch_shape(launch: Launch, config: Mapping[str, int], problem: Problem, limits: Limits) -> LaunchShape:
+    """The catalog's launch, evaluated for one problem."""
+
     def get(value):
-        return evaluate(value, config, problem, device.limits)
+        return evaluate(value, config, problem, limits)
 
     block = get(launch.block)
     cluster = get(launch.cluster)

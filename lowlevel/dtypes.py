@@ -66,9 +66,9 @@ FP16_ACC16 = Type("fp16_acc16", "fp16", "fp16", "fp16", "fp16", 2.0**-10, "fp16"
 BF16 = Type("bf16", "bf16", "bf16", "bf16", "fp32", 2.0**-23, "bf16")
 FP8 = Type("fp8", "fp8", "fp8", "bf16", "fp32", 2.0**-23, "fp8")
 INT8 = Type("int8", "int8", "int8", "int32", "int32", 0.0, "int8")
-# Types of operations that only move elements.
-MOVE32 = Type("fp32_move", "fp32", "fp32", "fp32", "fp32", 0.0, "none")
-MOVE16 = Type("bf16_move", "bf16", "bf16", "bf16", "fp32", 0.0, "none")
+# Types of operations that only move elements: the bits matter, not what they mean.
+MOVE32 = Type("fp32", "fp32", "fp32", "fp32", "fp32", 0.0, "none")
+MOVE16 = Type("bf16", "bf16", "bf16", "bf16", "fp32", 0.0, "none")
 WORDS = Type("int32", "int32", "int32", "int32", "int32", 0.0, "none")
 
-TYPES = {t.name: t for t in (FP32, TF32, FP16, FP16_ACC16, BF16, FP8, INT8, MOVE32, MOVE16, WORDS)}
+TYPES = {t.name: t for t in (FP32, TF32, FP16, FP16_ACC16, BF16, FP8, INT8)}

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lowlevel.errors import UsageError
 
 SCHEMA = 1
 
@@ -61,3 +68,74 @@ class Row:
     cache: str | None = None
     regime: str | None = None
     repro: str = ""
+
+
+@dataclass
+class Results:
+    """What a run found out: where, how, and a row for each variant and shape."""
+
+    environment: dict
+    protocol: dict
+    rows: list[Row]
+
+    def save(self, path: Path) -> None:
+        """Writes the file whole, or raises UsageError and leaves what was there."""
+        text = json.dumps(
+            {
+                "schema": SCHEMA,
+                "environment": self.environment,
+                "protocol": self.protocol,
+                "rows": [asdict(row) for row in self.rows],
+            },
+            indent=1,
+            allow_nan=False,
+        )
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text + "\n")
+            os.replace(temporary, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise UsageError(f"cannot write {path}: {error.strerror}; choose another place with --json") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Raises UsageError for a file that is not there, does not parse, or has another schema."""
+        try:
+            data = json.loads(path.read_text())
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise UsageError(f"{path} is not a results file: {error}") from None
+        if data.get("schema") != SCHEMA:
+            raise UsageError(f"{path} has schema {data.get('schema')}, this version reads {SCHEMA}: run it again")
+        return cls(data["environment"], data["protocol"], [Row(**row) for row in data["rows"]])
+
+
+def check_writable(path: Path) -> None:
+    """Raises UsageError now rather than after minutes of measuring, and leaves nothing behind."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose another place with --json") from None
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; give a file's name to --json")
+
+
+def keep_previous(path: Path) -> None:
+    """Moves the last run aside: of three in a row, `suite.json` is the last, `suite.1.json` the first."""
+    first, second = (path.with_name(f"{path.stem}.{n}{path.suffix}") for n in (1, 2))
+    if path.exists():
+        if second.exists():
+            os.replace(second, first)
+        os.replace(path, second)
+
+
+def runs(path: Path) -> list[Path]:
+    """The runs kept beside a results file, oldest first, itself last."""
+    kept = (path.with_name(f"{path.stem}.{n}{path.suffix}") for n in (1, 2))
+    return [p for p in (*kept, path) if p.exists()]

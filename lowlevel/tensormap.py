@@ -5,7 +5,11 @@ The CUDA device encodes it. The rules are those of cuTensorMapEncodeTiled in the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from lowlevel.dtypes import ELEMENTS
+from lowlevel.errors import UsageError
 
 #: swizzle name -> bytes that the innermost box dimension may span
 SWIZZLES = {"none": None, "32B": 32, "64B": 64, "128B": 128}
@@ -26,3 +30,42 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: str = "none"
     l2_promotion: int = 128
+
+
+def check_rules(spec: TensorMap, address: int) -> None:
+    """Raises UsageError naming the first rule that the map breaks, with its value."""
+    for rule in broken_rules(spec, address):
+        raise UsageError(f"tensor map: {rule}")
+
+
+def broken_rules(spec: TensorMap, address: int) -> Iterator[str]:
+    """Every rule that the map breaks. Dimensions are numbered as the driver does: 0 is the innermost."""
+    if spec.element not in ELEMENTS:
+        yield f"element '{spec.element}' is unknown; known: {', '.join(ELEMENTS)}"
+        return
+    rank, size = len(spec.shape), ELEMENTS[spec.element].bytes
+    if not 1 <= rank <= 5 or len(spec.strides) != rank - 1 or len(spec.box) != rank:
+        yield f"rank {rank} with {len(spec.strides)} strides and {len(spec.box)} box sizes; rank is 1 to 5, strides one less"
+        return
+    if spec.swizzle not in SWIZZLES:
+        yield f"swizzle '{spec.swizzle}' is unknown; known: {', '.join(SWIZZLES)}"
+        return
+    if spec.l2_promotion not in (0, 64, 128, 256):
+        yield f"l2_promotion={spec.l2_promotion} is not 0, 64, 128 or 256"
+    if address % 16 or address == 0:
+        yield f"globalAddress={address:#x} is not a multiple of 16 bytes" if address else "globalAddress is null"
+    for i, extent in enumerate(reversed(spec.shape)):
+        if not 1 <= extent <= 2**32:
+            yield f"globalDim[{i}]={extent} is not 1 to 2^32"
+    for i, stride in enumerate(reversed(spec.strides)):
+        if stride % 16 or not 0 < stride < 2**40:
+            yield f"globalStrides[{i}]={stride} not a multiple of 16 below 2^40"
+    for i, extent in enumerate(reversed(spec.box)):
+        if not 1 <= extent <= 256:
+            yield f"boxDim[{i}]={extent} is not 1 to 256"
+    inner = spec.box[-1] * size
+    if inner % 16:
+        yield f"the box's inner row is {inner} bytes, not a multiple of 16"
+    span = SWIZZLES[spec.swizzle]
+    if span and inner > span:
+        yield f"the box's inner row is {inner} bytes, more than the {span} that swizzle {spec.swizzle} spans"

@@ -17,6 +17,9 @@ Dim3 = tuple[int, int, int]
 #: A small pure function of (config, problem, limits), kept in `catalog/rules.py`.
 Sized = Callable[[Config, "Problem", "Limits"], Any]
 
+#: (config, row, column) -> the thread of the block that computes that element of C, counted from 0.
+Owner = Callable[[Config, int, int], int]
+
 #: The languages, in the order of every table, and the file ending of each.
 LANGUAGES = {"cuda": ("cu", ".cu"), "ptx": ("ptx", ".ptx"), "mlir": ("mlir", ".mlir")}
 
@@ -87,7 +90,7 @@ class Kernel:
     archs: what it is compiled for by default. 'sm_80' means sm_80 and anything newer; a name ending in 'a' means
     that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
     the default. params: names that the binder knows, in the order of the kernel's parameters. before: launches
-    that precede the kernel's own in every call.
+    that precede the kernel's own in every call. owner: who computes an element, for the report of a wrong one.
     """
 
     language: str
@@ -104,6 +107,7 @@ class Kernel:
     needs: tuple[Rule, ...] = ()
     before: tuple[Step, ...] = ()
     expect: Expect = Expect()
+    owner: Owner | None = None
 
     @property
     def operation(self) -> str:

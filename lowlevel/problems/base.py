@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from lowlevel.dtypes import Type
+from lowlevel.dtypes import ELEMENTS, Type
+
+if TYPE_CHECKING:
+    from lowlevel.tensormap import TensorMap
 
 
 @dataclass(frozen=True)
@@ -20,22 +23,37 @@ class Operand:
 
     name: str
     element: str
-    shape: tuple[int, ...]
+    shape: tuple[int, int]
     leading: int
     output: bool = False
 
     @property
-    def nbytes(self) -> int: ...
+    def dtype(self) -> np.dtype:
+        return ELEMENTS[self.element].numpy
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, padding included."""
+        return self.shape[0] * self.leading * self.dtype.itemsize
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the elements themselves."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The reference of some part of the output: `index` selects it (rows, columns), `value` is float64 (or the
-    exact integers), `bound` the allowed |error| of each element, zero where the result must be exact."""
+    """The reference of a part of the output, C[rows][:, columns].
 
-    index: tuple
+    value: float64, or the output's own type where bound is None, which asks for the same bits.
+    bound: the allowed |error| of each element.
+    """
+
+    rows: np.ndarray | slice
+    columns: np.ndarray | slice
     value: np.ndarray
-    bound: np.ndarray
+    bound: np.ndarray | None
 
 
 class Problem(Protocol):
@@ -55,13 +73,43 @@ class Problem(Protocol):
     def bytes(self) -> int:
         """The fewest bytes that device memory must move: each input read once, each output written once."""
 
+    @property
+    def dimensions(self) -> Mapping[str, int]:
+        """The results file's m, n, k, lda, ldb, ldc, as far as the operation has them."""
+
     def operands(self) -> tuple[Operand, ...]: ...
 
     def inputs(self, seed: int, kind: str = "normal") -> Mapping[str, np.ndarray]:
-        """Host arrays, in the operands' shapes (without padding). kind: `normal` or `integer` (exact in any type)."""
+        """Host arrays in the operands' shapes, without padding. kind: `normal` for N(0,1), or `integer` for small
+        integers, whose products and sums every type holds exactly."""
+
+    def expected(self, inputs: Mapping[str, np.ndarray], kind: str = "normal") -> Iterator[Expected]:
+        """The reference, part by part; `whole` says whether the parts cover every element."""
+
+    @property
+    def whole(self) -> bool: ...
 
     def scalars(self) -> Mapping[str, np.generic]:
         """Values of the scalar parameters that kernels may name: M, N, K, lda, ... as numpy scalars."""
 
-    def tensor_map(self, operand: str, config: Mapping[str, int]):
-        """The TensorMap through which a kernel of this configuration sees `operand`; UsageError when none exists."""
+    def tensor_map(self, operand: str, config: Mapping[str, int]) -> TensorMap:
+        """The map through which a kernel of this configuration sees `operand`; UsageError when there is none."""
+
+
+KINDS = ("normal", "integer")
+
+
+def normal(shape: tuple[int, int], seed: tuple[int, ...]) -> np.ndarray:
+    """float32 N(0,1), the same for the same seed."""
+    return np.random.Generator(np.random.SFC64(seed)).standard_normal(shape, dtype=np.float32)
+
+
+def integers(shape: tuple[int, int], seed: tuple[int, ...], low: int, high: int) -> np.ndarray:
+    """int32 uniform in low..high, both included."""
+    generator = np.random.Generator(np.random.SFC64(seed))
+    return generator.integers(low, high, shape, dtype=np.int32, endpoint=True)
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """The same memory as unsigned integers of the elements' size."""
+    return array.view(f"u{array.dtype.itemsize}")

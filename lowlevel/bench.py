@@ -1,0 +1,363 @@
+"""`lowlevel bench`: build, verify, measure, tabulate, save.
+
+One child process owns the GPU. Every variant and shape is verified there under a deadline; those that passed are
+then timed together in it, under a deadline too. A hang, a fault or a crashing compiler costs one row: the child is
+replaced and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from lowlevel import catalog, gpu_worker, paths, report, results, roofline, suite
+from lowlevel.catalog import library
+from lowlevel.catalog.entry import Variant
+from lowlevel.errors import DeviceError, LowlevelError, UsageError
+from lowlevel.hardware import Limits
+from lowlevel.measure import Measurement, Options
+from lowlevel.measure.statistics import paired_ratio
+from lowlevel.problems.base import Problem
+from lowlevel.progress import Progress
+from lowlevel.results import Results, Row
+from lowlevel.suite import Group, Suite
+from lowlevel.toolchain.arch import parse_arch
+from lowlevel.toolchain.binary import Binary
+from lowlevel.toolchain.build import build_all
+from lowlevel.verify import Verdict
+from lowlevel.worker import Worker, WorkerDied, WorkerHung
+
+VERIFY_DEADLINE_S = 120.0
+#: The longest silence of a measuring child: preparing a contender of the largest shape, algorithms tried and all.
+MEASURE_DEADLINE_S = 90.0
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What the command line asks for. `suite` or `patterns` choose the rows; `budget` is seconds of timing."""
+
+    patterns: tuple[str, ...] = ()
+    shapes: str = ""
+    suite: str | None = None
+    dtypes: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+    arch: str | None = None
+    timer: str = "auto"
+    cool: bool = False
+    quick: bool = False
+    budget: float | None = None
+    json_path: Path | None = None
+    markdown: bool = False
+    device: int = 0
+    runs: int = 1
+
+
+def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
+    """Runs what `options` name, prints the tables, saves the rows. Returns 0, or 1 when a row is not ok.
+
+    Raises UsageError or MissingError for what cannot be started. On Ctrl-C the rows measured so far are printed and
+    saved before KeyboardInterrupt passes on.
+    """
+    out = out or sys.stdout
+    chosen = choose(options)
+    with Bench(options, chosen) as bench:
+        path = result_path(options, chosen, bench.limits)
+        if path:
+            results.check_writable(path)
+        print(bench.first_screen(), file=out, flush=True)
+        failed = False
+        for number in range(options.runs):
+            if options.runs > 1:
+                print(f"\nRun {number + 1} of {options.runs}", file=out, flush=True)
+            try:
+                rows = bench.run()
+            except KeyboardInterrupt:
+                finish(bench.rows, bench, path and path.with_name(f"{path.stem}.partial.json"), options, out)
+                raise
+            if path:
+                results.keep_previous(path)
+            finish(rows, bench, path, options, out)
+            failed = failed or any(row.status not in ("ok", "skipped") for row in rows)
+    return int(failed)
+
+
+def finish(rows: list[Row], bench: Bench, path: Path | None, options: BenchOptions, out: TextIO) -> None:
+    """Prints the tables and writes the file."""
+    if rows:
+        print("\n" + report.tables(rows, markdown=options.markdown), file=out)
+    if path and rows:
+        Results(bench.environment, bench.protocol(), rows).save(path)
+        print(f"\n{len(rows)} rows saved in {path}", file=out, flush=True)
+
+
+def choose(options: BenchOptions) -> Suite:
+    """The suite named, or one made of the command line's globs and shapes."""
+    if options.suite or not (options.patterns or options.shapes or options.dtypes or options.layouts):
+        chosen = suite.load(options.suite or ("quick" if options.quick else "main"))
+    else:
+        groups = suite.selection(options.patterns, options.shapes, options.dtypes, options.layouts)
+        chosen = Suite("selection", "Selected variants", (3.0 if options.quick else 10.0) * len(groups), groups)
+    return replace(chosen, budget_s=options.budget) if options.budget else chosen
+
+
+def result_path(options: BenchOptions, chosen: Suite, limits: Limits) -> Path | None:
+    """Where rows go: --json, else a suite's own file under bench/results; a selection is only printed."""
+    if options.json_path:
+        return options.json_path
+    if chosen.name == "selection":
+        return None
+    return paths.results_root() / gpu_slug(limits.name) / f"{chosen.name}.json"
+
+
+def gpu_slug(name: str) -> str:
+    """`NVIDIA H200` is h200, `NVIDIA A100-SXM4-80GB` a100-sxm4-80gb."""
+    return name.lower().replace("nvidia", "").strip().replace(" ", "-")
+
+
+class Bench:
+    """A suite on one GPU: the child that owns the GPU, the binaries, and the rows so far."""
+
+    def __init__(self, options: BenchOptions, chosen: Suite):
+        self.options, self.suite = options, chosen
+        self.rows: list[Row] = []
+        self._gpu = Worker("gpu", gpu_worker.start, (options.device,))
+        self.limits, self.environment = self._gpu.call(gpu_worker.describe, deadline=VERIFY_DEADLINE_S)
+        self.arch = parse_arch(options.arch) if options.arch else parse_arch(self.limits.capability)
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gpu.close()
+
+    def first_screen(self) -> str:
+        """The GPU, its software, and what may disturb a measurement."""
+        e = self.environment
+        lines = [
+            f"{e['gpu']}: {e['sms']} SMs, {e['arch']}, at most {e['sm_clock_max_mhz']} MHz, "
+            f"power limit {e['power_limit_w'] or '?'} W, ECC {_on(e['ecc'])}, MIG {_on(e['mig'])}",
+            f"driver {e['driver'] or '?'} (CUDA {e['cuda_driver']}), {e['nvrtc']}, cuBLAS {e['cublas'] or 'missing'}",
+        ]
+        if e["other_processes"]:
+            lines.append(f"Other processes on this GPU: {', '.join(e['other_processes'])}")
+        regime = "cool" if self.options.cool else "sustained"
+        count = sum(len(g.variants) + len(g.libraries) + len(g.yardsticks) for g in self.suite.groups)
+        lines.append(f"{self.suite.title}: {count} rows, {regime}, about {self.suite.budget_s:.0f} s of timing")
+        return "\n".join(lines)
+
+    def protocol(self) -> dict:
+        """How the rows were measured."""
+        return {
+            "suite": self.suite.name,
+            "timer": self.options.timer,
+            "regime": "cool" if self.options.cool else "sustained",
+            "budget_s": self.suite.budget_s,
+            "least_rounds": Options.least_rounds,
+            "most_rounds": Options.most_rounds,
+            "noise": Options.noise,
+            "data": "normal(0, 1)",
+            "seed": 0,
+        }
+
+    def run(self) -> list[Row]:
+        """All groups. `self.rows` grows as they are done."""
+        self.rows = []
+        binaries = self._build()
+        began = time.perf_counter()
+        with Progress(len(self.suite.groups), "measuring") as progress:
+            for index, group in enumerate(self.suite.groups):
+                left = self.suite.budget_s - (time.perf_counter() - began)
+                share = max(1.0, left * _weight(group) / sum(map(_weight, self.suite.groups[index:])))
+                self.rows += self._group(group, binaries, share, progress)
+                progress.advance()
+        return self.rows
+
+    def _build(self) -> dict[str, Binary | LowlevelError]:
+        """Variant name -> its binary, or why there is none."""
+        found: dict[str, Binary | LowlevelError] = {}
+        requests = {}
+        for variant in self.suite.variants():
+            try:
+                requests[variant.name] = catalog.request(variant, self.arch)
+            except UsageError as error:
+                found[variant.name] = error
+        with Progress(len(set(requests.values())), "compiling") as progress:
+            built = build_all(list(requests.values()), progress=progress.reached)
+        return {**found, **dict(zip(requests, built, strict=True))}
+
+    def _group(self, group: Group, binaries: Mapping, budget_s: float, progress: Progress) -> list[Row]:
+        """Verifies each member, then times those that passed, together."""
+        rows = {v.name: self._row(group.problem, v) for v in (*group.variants, *group.yardsticks)}
+        rows.update((name, self._library_row(group.problem, name)) for name in group.libraries)
+        members: dict[str, Binary | None] = {}
+        checked = [v.name for v in group.variants]
+        checked += [name for name in group.libraries if library.computes(group.problem, name)]
+        for name, row in rows.items():
+            binary = binaries.get(name)
+            if isinstance(binary, LowlevelError):
+                row.status = "skipped" if isinstance(binary, UsageError) else "failed"
+                row.reason = str(binary)
+                continue
+            if binary is not None:
+                _describe_binary(row, binary)
+            if name not in checked:
+                row.status, row.reason = "ok", "moves as many bytes; a yardstick"
+                members[name] = binary
+                continue
+            progress.show(f"{group.problem.label} {row.dtype}: verifying {row.variant}")
+            self._verify(name, row, group.problem, binary)
+            if row.status == "ok":
+                members[name] = binary
+        if group.problem.operation != "probe" and members:
+            self._measure(group, rows, members, frozenset(checked), budget_s, progress)
+        return list(rows.values())
+
+    def _verify(self, name: str, row: Row, problem: Problem, binary: Binary | None) -> None:
+        if binary is not None and (refusal := catalog.find(name).refusal(problem)):
+            row.status, row.reason = "skipped", refusal
+            return
+        try:
+            verdict: Verdict = self._gpu.call(gpu_worker.verify, name, problem, binary, deadline=VERIFY_DEADLINE_S)
+        except LowlevelError as error:
+            self._fail(row, error)
+            return
+        row.status = "ok" if verdict.ok else "wrong"
+        row.reason = verdict.reason
+        row.max_error, row.error_bound = verdict.max_error, verdict.error_bound
+        if (row.max_error is not None and row.max_error != row.max_error) or row.max_error == float("inf"):
+            row.max_error = None
+
+    def _measure(
+        self,
+        group: Group,
+        rows: Mapping[str, Row],
+        members: dict[str, Binary | None],
+        checked: frozenset[str],
+        budget_s: float,
+        progress: Progress,
+    ) -> None:
+        """Times the members. One that hangs or fails is marked, and the others start again without it."""
+        options = Options(self.options.timer, self.options.cool, budget_s)
+        while members:
+            running, measured = next(iter(members)), {}
+            try:
+                events = self._gpu.stream(
+                    gpu_worker.measure, group.problem, members, options, checked, deadline=MEASURE_DEADLINE_S
+                )
+                for kind, value, *_ in events:
+                    if kind == "running":
+                        running = value
+                        progress.show(f"{group.problem.label} {rows[running].dtype}: {rows[running].variant}")
+                    elif kind == "result":
+                        measured[value.name] = value
+                self._fill(group.problem, rows, measured)
+                return
+            except LowlevelError as error:
+                self._fail(rows[running], error)
+                members = {name: binary for name, binary in members.items() if name != running}
+
+    def _fail(self, row: Row, error: LowlevelError) -> None:
+        """Marks a row by how it failed. The child is replaced unless the failure was a plain refusal."""
+        if isinstance(error, WorkerHung):
+            row.status, row.reason = "hang", str(error)
+        elif isinstance(error, WorkerDied):
+            row.status, row.reason = "failed", f"the process running it {error}"
+        elif isinstance(error, UsageError):
+            row.status, row.reason = "skipped", str(error)
+        else:
+            row.status, row.reason = "failed", str(error)
+            if isinstance(error, DeviceError):
+                self._gpu.close()
+
+    def _fill(self, problem: Problem, rows: Mapping[str, Row], measured: Mapping[str, Measurement]) -> None:
+        bases = [name for name in measured if _is_yardstick(problem, rows[name])]
+        best = min(bases, key=lambda name: measured[name].median_us) if bases else None
+        usual = library.usual(problem) if problem.operation == "gemm" else None
+        for name, measurement in measured.items():
+            row = rows[name]
+            _fill_times(row, problem, measurement, self.limits, self.options)
+            if usual in measured:
+                row.vs_cublas = paired_ratio(measured[usual].times_us, measurement.times_us)[0]
+            if best:
+                ratio = paired_ratio(measured[best].times_us, measurement.times_us)
+                row.vs_best_library, row.ratio_low, row.ratio_high = ratio
+
+    def _row(self, problem: Problem, variant: Variant) -> Row:
+        kernel = variant.kernel
+        row = self._any_row(problem, variant.name, variant.type.dtype)
+        row.variant, row.config, row.language = kernel.name, variant.config_text, kernel.language
+        return row
+
+    def _library_row(self, problem: Problem, name: str) -> Row:
+        row = self._any_row(problem, name, problem.type.dtype)
+        row.variant, row.language = name, "library"
+        return row
+
+    def _any_row(self, problem: Problem, name: str, dtype: str) -> Row:
+        row = Row(problem.operation, name, dtype=dtype, layout=problem.layout, epilogue=problem.epilogue)
+        row.accumulate = problem.type.accumulate if problem.flops else ""
+        for key, value in problem.dimensions.items():
+            setattr(row, key, value)
+        row.repro = repro(problem, name, self.options)
+        return row
+
+
+def repro(problem: Problem, name: str, options: BenchOptions) -> str:
+    """The command that measures a row again; a library's row comes with any kernel of its problem, or with none."""
+    words = ["lowlevel bench", f"'{name}'"]
+    if problem.operation != "probe":
+        words.append(problem.label)
+    if name.startswith("library/"):
+        words += [f"--dtype {problem.type.name}", *([f"--layout {problem.layout}"] if problem.layout else [])]
+    if options.arch:
+        words.append(f"--arch {options.arch}")
+    if options.timer != "auto":
+        words.append(f"--timer {options.timer}")
+    return " ".join(words + (["--cool"] if options.cool else []))
+
+
+def _weight(group: Group) -> float:
+    """A group's claim on the time: its contenders, and more for shapes whose rounds are long."""
+    if group.problem.operation == "probe":
+        return 0.01
+    count = len(group.variants) + len(group.libraries) + len(group.yardsticks)
+    return count * (1 + group.problem.flops / 2**37)
+
+
+def _is_yardstick(problem: Problem, row: Row) -> bool:
+    if problem.operation == "transpose":
+        return row.variant == "library/copy" or row.variant.startswith("copy/")
+    return row.language == "library"
+
+
+def _describe_binary(row: Row, binary: Binary) -> None:
+    row.arch = binary.arch
+    taken = [entry.resources for entry in binary.entries.values()]
+    row.registers = max(r.registers for r in taken)
+    row.shared_bytes = max(r.shared for r in taken)
+    row.spill_bytes = max(r.spills for r in taken)
+
+
+def _fill_times(row: Row, problem: Problem, m: Measurement, limits: Limits, options: BenchOptions) -> None:
+    row.median_us, row.iqr_us, row.samples = m.median_us, m.iqr_us, len(m.times_us)
+    row.timer, row.cache, row.regime = m.timer, m.cache, "cool" if options.cool else "sustained"
+    row.host_us, row.workspace_bytes = m.host_us, m.workspace_bytes
+    row.sm_clock_mhz, row.power_w, row.throttle_reasons = m.clock_mhz, m.power_w, m.throttle_reasons
+    row.config = row.config or m.config_text
+    if wrong := m.error:
+        row.status, row.reason = "wrong", wrong
+        return
+    if text := roofline.implausible(problem, limits, m.median_us):
+        row.status, row.reason = "implausible", text
+    if m.median_us > 0:
+        row.tflops = roofline.tflops(problem, m.median_us)
+        row.gb_per_s = roofline.gb_per_s(problem, m.median_us)
+        row.percent_of_peak = roofline.percent_of_peak(problem, limits, m.median_us)
+
+
+def _on(value: bool | None) -> str:
+    return "?" if value is None else "on" if value else "off"

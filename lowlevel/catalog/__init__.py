@@ -1,0 +1,77 @@
+"""What kernels there are. Everything else finds them here: tests, tables, the command line, the suites."""
+
+from __future__ import annotations
+
+import functools
+
+from lowlevel import paths
+from lowlevel.catalog import copy, gemm, probe, transpose
+from lowlevel.catalog.entry import LANGUAGES, Kernel, Twin, Variant
+from lowlevel.dtypes import ELEMENTS
+from lowlevel.errors import UsageError
+from lowlevel.toolchain.arch import target_for
+from lowlevel.toolchain.binary import Request
+
+_MODULES = (gemm, transpose, copy, probe)
+
+
+@functools.cache
+def kernels() -> tuple[Kernel, ...]:
+    """Every kernel: by operation, then number, then language."""
+    order = list(LANGUAGES)
+    found = [k for module in _MODULES for k in sorted(module.KERNELS, key=lambda k: (k.name, order.index(k.language)))]
+    return tuple(found)
+
+
+def variants() -> list[Variant]:
+    """Every kernel's default configuration, for each of its types and layouts."""
+    return [variant for kernel in kernels() for variant in kernel.variants()]
+
+
+def find(name: str) -> Variant:
+    """The variant of a row's name, `cuda:gemm/02_tiled[fp32,NN,32x32x32]`."""
+    for kernel in kernels():
+        if not name.startswith(kernel.label + "["):
+            continue
+        for type_ in kernel.types:
+            for layout in kernel.layouts:
+                for config in kernel.configs:
+                    for epilogue in kernel.epilogues:
+                        variant = Variant(kernel, type_, layout, config, epilogue)
+                        if variant.name == name:
+                            return variant
+    raise UsageError(f"no variant '{name}'; `lowlevel list` shows what there is")
+
+
+def idea(kernel: Kernel) -> str:
+    """The one line that says what a kernel adds; a twin's is that of its number in the other language."""
+    if not isinstance(kernel.idea, Twin):
+        return kernel.idea
+    return next(idea(k) for k in kernels() if k.name == kernel.name and k.language == kernel.idea.language)
+
+
+def request(variant: Variant, arch: str) -> Request:
+    """What to compile for a variant. UsageError when the kernel cannot exist on `arch`.
+
+    CUDA C++ gets the configuration's numbers by their names, the element size of what it moves as ELEMENT_BYTES,
+    the type as TYPE_<NAME>, and the layout as A_TRANSPOSED and B_TRANSPOSED.
+    """
+    kernel = variant.kernel
+    try:
+        target = target_for(kernel.archs, arch)
+    except UsageError as error:
+        raise UsageError(f"{kernel.label}: {error}") from None
+    entries = tuple(step.entry for step in kernel.steps)
+    defines = tuple(defines_of(variant).items()) if kernel.language == "cuda" else ()
+    return Request(kernel.language, paths.kernel_root() / kernel.path, target, entries, defines)
+
+
+def defines_of(variant: Variant) -> dict[str, str]:
+    defines = {name: str(value) for name, value in variant.config.items()}
+    defines[f"TYPE_{variant.type.name.upper()}"] = "1"
+    if variant.type.unit == "none":
+        defines["ELEMENT_BYTES"] = str(ELEMENTS[variant.type.operand].bytes)
+    if variant.layout:
+        defines["A_TRANSPOSED"] = str(int(variant.layout[0] == "T"))
+        defines["B_TRANSPOSED"] = str(int(variant.layout[1] == "T"))
+    return defines

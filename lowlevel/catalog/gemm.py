@@ -1,0 +1,69 @@
+"""The matmul ladder. Numbers are shared by the languages: the same number is the same algorithm."""
+
+from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
+from lowlevel.catalog.rules import one_element_a_thread, owner_of_element, tiles
+from lowlevel.dtypes import FP32
+
+_PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
+_NAIVE = {"BM": 8, "BN": 32}
+_TILED = {"BM": 32, "BN": 32, "BK": 32}
+_LAUNCH = Launch(block=one_element_a_thread, grid=tiles)
+
+KERNELS = (
+    Kernel(
+        "cuda",
+        "gemm/01_naive",
+        entry="gemm",
+        idea="one thread an element: the product as its formula says it",
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_NAIVE,),
+        params=_PARAMS,
+        launch=_LAUNCH,
+        owner=owner_of_element,
+        expect=Expect(sass={"sm_75": ("FFMA",)}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/02_tiled",
+        entry="gemm",
+        idea="tiles in shared memory: what is loaded once is used by 32 threads",
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_TILED,),
+        params=_PARAMS,
+        launch=_LAUNCH,
+        owner=owner_of_element,
+        expect=Expect(sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/01_naive",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_NAIVE,),
+        params=_PARAMS,
+        launch=_LAUNCH,
+        owner=owner_of_element,
+        expect=Expect(version="6.3", sass={"sm_75": ("FFMA",)}),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/02_tiled",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_TILED,),
+        params=_PARAMS,
+        launch=_LAUNCH,
+        owner=owner_of_element,
+        expect=Expect(version="6.3", sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+)

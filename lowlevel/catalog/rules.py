@@ -1,0 +1,61 @@
+"""The callables of catalog entries: small pure functions of (config, problem, limits)."""
+
+from __future__ import annotations
+
+from lowlevel.catalog.entry import Config, Dim3
+from lowlevel.hardware import Limits
+from lowlevel.problems.base import Problem
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """A block for each BM x BN tile of an M x N array, tiles along n in x."""
+    m, n = problem.dimensions["m"], problem.dimensions["n"]
+    return (ceil_div(n, config["BN"]), ceil_div(m, config["BM"]), 1)
+
+
+def one_element_a_thread(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """A thread for each element of the tile, x along n."""
+    return (config["BN"], config["BM"], 1)
+
+
+def owner_of_element(config: Config, row: int, column: int) -> int:
+    """The thread that `one_element_a_thread` gives an element of C."""
+    return row % config["BM"] * config["BN"] + column % config["BN"]
+
+
+def rows_of_tile(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """BN x ROWS threads, which walk down the BM rows of their tile."""
+    return (config["BN"], config["ROWS"], 1)
+
+
+def threads(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    return config["THREADS"]
+
+
+def block_a_segment(words: int):
+    """A block for each `words` words of a one-dimensional problem."""
+
+    def grid(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+        return (ceil_div(problem.dimensions["n"], words), 1, 1)
+
+    return grid
+
+
+def block_an_sm(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """As many blocks as SMs: all of them run at once."""
+    return (limits.sms, 1, 1)
+
+
+def resident_threads(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    """As many blocks of THREADS as the SMs hold at once, or as many as there are 16-byte words to move."""
+    wanted = ceil_div(problem.operands()[0].nbytes, 16 * config["THREADS"])
+    return (max(1, min(wanted, limits.sms * (limits.threads_per_sm // config["THREADS"]))), 1, 1)
+
+
+def word_a_block(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Bytes for a counter and a word of every block of `block_an_sm`."""
+    return 4 * (1 + limits.sms)

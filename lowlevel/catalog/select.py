@@ -1,0 +1,63 @@
+"""Choosing variants by name: globs, whole names, or a near miss explained."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from lowlevel import catalog
+from lowlevel.catalog.entry import Variant
+from lowlevel.errors import UsageError
+
+
+def select(patterns: Sequence[str]) -> list[Variant]:
+    """Variants whose name matches any pattern, in the catalog's order, each once; no pattern means all.
+
+    A pattern is `gemm/02*` (any language), `ptx:gemm/*`, an operation alone (`gemm`), or a row's whole name with its
+    bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`. Raises UsageError with the
+    nearest names for a pattern that matches nothing.
+    """
+    everything = all_variants()
+    if not patterns:
+        return catalog.variants()
+    chosen: dict[str, Variant] = {}
+    for pattern in patterns:
+        found = [v for v in everything if matches(v, pattern)]
+        if "[" not in pattern:
+            defaults = {v.name for v in catalog.variants()}
+            found = [v for v in found if v.name in defaults]
+        if not found:
+            raise UsageError(f"no variant '{pattern}'{nearest(pattern)}; `lowlevel list` shows all")
+        chosen.update((v.name, v) for v in found)
+    return [v for v in everything if v.name in chosen]
+
+
+def all_variants() -> list[Variant]:
+    """Every configuration and epilogue too."""
+    return [
+        Variant(kernel, type_, layout, config, epilogue)
+        for kernel in catalog.kernels()
+        for type_ in kernel.types
+        for layout in kernel.layouts
+        for config in kernel.configs
+        for epilogue in kernel.epilogues
+    ]
+
+
+def matches(variant: Variant, pattern: str) -> bool:
+    """Globs apply to the part before the bracket; each word inside one must be a word of the variant's bracket."""
+    head, _, inside = pattern.partition("[")
+    words = set(variant.name.partition("[")[2].rstrip("]").split(","))
+    if not all(word in words for word in inside.rstrip("]").split(",") if word):
+        return False
+    kernel = variant.kernel
+    return any(fnmatchcase(text, head) for text in (kernel.label, kernel.name, kernel.operation))
+
+
+def nearest(pattern: str) -> str:
+    """`; did you mean gemm/02_tiled?`, or nothing."""
+    names = sorted({n for k in catalog.kernels() for n in (k.name, k.label)})
+    head = pattern.partition("[")[0].lower().strip("*")
+    close = difflib.get_close_matches(head, names, 3, 0.5) or [n for n in names if head and head in n][:3]
+    return f"; did you mean {' or '.join(close)}?" if close else ""

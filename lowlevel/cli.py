@@ -1,0 +1,60 @@
+"""The `lowlevel` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import lowlevel
+from lowlevel.commands import bench, build, doctor, list_, sanitize, show, verify
+from lowlevel.errors import LowlevelError
+
+_COMMANDS = (list_, build, verify, bench, show, doctor, sanitize)
+
+_ABOUT = """\
+GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, launches, checks and times them.
+
+  lowlevel doctor                          what this machine can do, and what mends the rest
+  lowlevel list 'gemm/*'                   the ladder
+  lowlevel show ptx:gemm/02_tiled source   read a rung
+  lowlevel build gemm --arch sm_80,sm_90   registers, shared memory, occupancy: no GPU needed
+  lowlevel verify gemm/02_tiled 257x129x65 is it right?
+  lowlevel bench 'gemm/*' 4096             how fast, beside cuBLAS
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        "lowlevel",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Exit codes: 0 all is well, 1 something is wrong or failed, 2 the request or the environment is.",
+    )
+    top.add_argument("--version", action="version", version=f"lowlevel {lowlevel.__version__}")
+    top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; an error is one line on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except LowlevelError as error:
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"lowlevel: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("lowlevel: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

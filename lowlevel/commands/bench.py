@@ -1,0 +1,91 @@
+"""`lowlevel bench`: how fast, beside cuBLAS."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lowlevel.commands import common
+from lowlevel.device.cuda.driver import probe
+from lowlevel.measure.timers import TIMERS
+
+
+def add(commands) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="verify and time kernels beside cuBLAS",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Verifies, then times kernels and the library calls that compute the same, interleaved.\n\n"
+        "  lowlevel bench                          the suite `main`\n"
+        "  lowlevel bench 'gemm/*' 4096            the ladder at one shape\n"
+        "  lowlevel bench ptx:gemm/02_tiled 1000x2000x300 --timer cold\n"
+        "  lowlevel bench library/cublas 8192 --dtype bf16 --layout NT\n\n"
+        "Without a GPU it says so, times nothing, and shows what can be known without one.",
+    )
+    common.add_words(parser, shapes=True)
+    common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
+    parser.add_argument("--suite", help="a suite of bench/suites, or a .toml file")
+    parser.add_argument("--quick", action="store_true", help="about a minute")
+    parser.add_argument("--budget", type=_positive, help="seconds of timing, instead of the suite's")
+    parser.add_argument("--timer", choices=TIMERS, default="auto", help="how to time (default: by duration)")
+    parser.add_argument("--cool", action="store_true", help="pause before each segment instead of sustained load")
+    parser.add_argument("--runs", type=int, default=1, help="run the whole suite this often, keeping the last three")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the rows there")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--device", type=int, default=0, help="GPU number")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0 seconds")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    words = common.split_words(arguments.words)
+    if reason := probe():
+        return without_gpu(reason, words, arguments)
+    from lowlevel.bench import BenchOptions, run_bench
+
+    options = BenchOptions(
+        patterns=by_language(words.patterns, arguments.language),
+        shapes=words.shapes,
+        suite=arguments.suite,
+        dtypes=arguments.dtype,
+        layouts=arguments.layout,
+        arch=arguments.arch,
+        timer=arguments.timer,
+        cool=arguments.cool,
+        quick=arguments.quick,
+        budget=arguments.budget,
+        json_path=arguments.json,
+        markdown=arguments.markdown,
+        device=arguments.device,
+        runs=arguments.runs,
+    )
+    return run_bench(options)
+
+
+def by_language(patterns: tuple[str, ...], languages: tuple[str, ...]) -> tuple[str, ...]:
+    """`gemm/*` with --language ptx is `ptx:gemm/*`."""
+    if not languages:
+        return patterns
+    return tuple(p if ":" in p else f"{language}:{p}" for p in patterns or ("*",) for language in languages)
+
+
+def without_gpu(reason: str, words: common.Words, arguments: argparse.Namespace) -> int:
+    """What can be known without a GPU: that everything compiles, and what it takes."""
+    from lowlevel import suite
+    from lowlevel.commands import build
+
+    print(f"No GPU: {reason}. Nothing was timed; below is what the compiler says.\n", flush=True)
+    names = words.patterns
+    if not names:
+        chosen = suite.load(arguments.suite or ("quick" if arguments.quick else "main"))
+        names = tuple(v.name for v in chosen.variants())
+    arguments.words, arguments.gpu, arguments.jobs, arguments.json = names, None, None, None
+    code = build.run(arguments)
+    print("\nOn a machine with an NVIDIA GPU the same command verifies and times these beside cuBLAS.")
+    return code

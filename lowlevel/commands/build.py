@@ -1,0 +1,58 @@
+"""`lowlevel build`: compile without a GPU, and say what the kernels take."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+
+from lowlevel import static
+from lowlevel.commands import common
+from lowlevel.progress import Progress
+from lowlevel.toolchain.arch import parse_arch
+
+#: What a static table is made for when no architecture is named: A100, and H100/H200.
+DEFAULT_ARCHS = ("sm_80", "sm_90a")
+
+
+def add(commands) -> None:
+    parser = commands.add_parser(
+        "build",
+        help="compile, and tabulate registers, shared memory, spills, occupancy (no GPU needed)",
+        description="Compiles kernels and tabulates what they take. Exit code 1 if one does not compile, spills, lacks "
+        "an instruction it is about, or draws a remark from the compiler that its entry does not explain.",
+    )
+    common.add_words(parser, shapes=False)
+    common.add_filters(parser, "architectures, with commas: sm_80,sm_90a (the default)")
+    common.add_output(parser)
+    parser.add_argument("--gpu", help="whose limits the occupancy is for: A100, H100 PCIe, H200, ...")
+    parser.add_argument("-j", "--jobs", type=int, help="compilers at work at once (default: one a core)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    variants = common.chosen(arguments.words, arguments)
+    archs = [parse_arch(a) for a in common.comma_list(arguments.arch)] if arguments.arch else DEFAULT_ARCHS
+    with Progress(len(variants) * len(archs), "compiling") as progress:
+        rows = static.static_rows(variants, archs, arguments.gpu, arguments.jobs, progress.reached)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+    else:
+        common.print_rows([_shown(row) for row in rows], arguments)
+    return int(not all(row.ok for row in rows))
+
+
+def _shown(row: static.StaticRow) -> dict:
+    remarks = [row.error, row.skipped and f"skipped: {row.skipped}", *row.advisories]
+    remarks += [f"{opcode} MISSING" for opcode in row.missing]
+    occupancy = "" if row.occupancy is None else f"{100 * row.occupancy:.0f} % ({row.limited_by}, {row.gpu})"
+    return {
+        "variant": row.variant,
+        "arch": row.arch,
+        "registers": row.registers,
+        "shared": row.shared,
+        "spills": row.spills,
+        "occupancy": occupancy,
+        "instructions": row.instructions,
+        "remarks": [r for r in remarks if r],
+    }

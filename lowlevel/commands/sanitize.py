@@ -1,0 +1,80 @@
+"""`lowlevel sanitize`: kernels at small shapes under compute-sanitizer."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+
+from lowlevel.catalog.select import select
+from lowlevel.commands import common
+from lowlevel.device.cuda.driver import probe
+from lowlevel.errors import MissingError
+
+_TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+_SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+_DEADLINE_S = 300
+#: Small: the sanitizer runs kernels a hundred times slower. Tails in every dimension, and more than one tile.
+SHAPES = "65x97x70"
+
+
+def add(commands) -> None:
+    parser = commands.add_parser(
+        "sanitize",
+        help="run kernels at a small shape under compute-sanitizer",
+        description="Runs `lowlevel verify` of each kernel at a small shape under NVIDIA's compute-sanitizer. "
+        "Exit code 1 if a tool finds anything.",
+    )
+    parser.add_argument("words", nargs="*", metavar="NAME", help="kernels by name or glob (default: all)")
+    parser.add_argument("--tool", type=common.comma_list, default=("memcheck", "racecheck", "synccheck"))
+    common.add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    tool = sanitizer()
+    if reason := probe():
+        raise MissingError(f"sanitize needs a GPU: {reason}")
+    rows = []
+    for kernel in dict.fromkeys(v.kernel for v in select(arguments.words)):
+        for check in arguments.tool:
+            rows.append(
+                {"kernel": kernel.label, "tool": check, **sanitized(tool, check, kernel.label, kernel.operation)}
+            )
+    common.print_rows(rows, arguments)
+    return int(any(row["findings"] != 0 for row in rows))
+
+
+def sanitizer() -> str:
+    """The path of compute-sanitizer, or MissingError."""
+    for folder in (None, "/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer"):
+        if found := shutil.which("compute-sanitizer", path=folder):
+            return found
+    raise MissingError("compute-sanitizer is missing: put a CUDA toolkit's bin on PATH")
+
+
+def sanitized(tool: str, check: str, label: str, operation: str) -> dict:
+    """{'findings': count or None when the tool itself failed, 'said': its first finding or summary}."""
+    shape = [] if operation == "probe" else [SHAPES if operation == "gemm" else SHAPES.rsplit("x", 1)[0]]
+    command = [tool, "--tool", check, sys.executable, "-m", "lowlevel", "verify", label, *shape]
+    command += ["--in-process", "--kind", "integer", "--repeats", "1"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        return {"findings": None, "said": f"no end after {_DEADLINE_S} s"}
+    return summary(done.stdout + done.stderr, done.returncode)
+
+
+def summary(text: str, code: int) -> dict:
+    """What a run of the tool found. A run without a summary, or of a program that failed, found nothing out."""
+    lines = [line.lstrip("= ").strip() for line in text.splitlines() if line.startswith("=========")]
+    match = next((m for m in map(_SUMMARY.search, lines) if m), None)
+    if match is None:
+        return {"findings": None, "said": (text.strip().splitlines() or ["no output"])[-1][:160]}
+    findings = int(match[2] or match[3])
+    if findings == 0 and code:
+        return {"findings": None, "said": f"the program failed with code {code}"}
+    first = next((line for line in lines if line and "COMPUTE-SANITIZER" not in line), "")
+    return {"findings": findings, "said": first if findings else match[1]}

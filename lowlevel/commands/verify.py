@@ -1,0 +1,134 @@
+"""`lowlevel verify`: is it right, on this GPU?"""
+
+from __future__ import annotations
+
+import argparse
+
+from lowlevel import catalog, gpu_worker
+from lowlevel.catalog.entry import Variant
+from lowlevel.commands import common
+from lowlevel.commands.bench import by_language
+from lowlevel.device.cuda.driver import probe
+from lowlevel.errors import DeviceError, LowlevelError, MissingError, UsageError
+from lowlevel.problems.base import KINDS, Problem
+from lowlevel.problems.make import make_problem
+from lowlevel.problems.shapes import edge_shapes, parse_shape
+from lowlevel.progress import Progress
+from lowlevel.toolchain.build import build_all
+from lowlevel.worker import Worker
+
+_DEADLINE_S = 120.0
+
+
+def add(commands) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="check kernels against a float64 reference",
+        description="Launches kernels on poisoned outputs and compares every element with float64, within a derived "
+        "bound. Without shapes, a list around tile edges and odd sizes. Exit code 1 if anything is wrong.",
+    )
+    common.add_words(parser, shapes=True)
+    common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
+    common.add_output(parser)
+    parser.add_argument("--kind", type=common.comma_list, default=KINDS, help="inputs: normal,integer (both)")
+    parser.add_argument("--repeats", type=int, default=2, help="launches whose bits must agree")
+    parser.add_argument("--device", type=int, default=0, help="GPU number")
+    parser.add_argument(
+        "--in-process", action="store_true", help="no child process: for compute-sanitizer and debuggers"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if unknown := set(arguments.kind) - set(KINDS):
+        raise UsageError(f"no kind '{sorted(unknown)[0]}'; there are: {', '.join(KINDS)}")
+    words = common.split_words(arguments.words)
+    variants = common.chosen(by_language(words.patterns, arguments.language), arguments)
+    if reason := probe():
+        raise MissingError(f"verify needs a GPU: {reason}")
+    gpu = InProcess(arguments.device) if arguments.in_process else Worker("gpu", gpu_worker.start, (arguments.device,))
+    try:
+        rows = verify_all(gpu, variants, words.shapes, arguments)
+    finally:
+        gpu.close()
+    common.print_rows(rows, arguments)
+    return int(any(row["verdict"] not in ("ok", "refused") for row in rows))
+
+
+class InProcess:
+    """A Worker's `call` without the child."""
+
+    def __init__(self, ordinal: int):
+        gpu_worker.start(ordinal)
+
+    def call(self, function, *args, deadline: float):  # noqa: ARG002
+        return function(*args)
+
+    def close(self) -> None:
+        """Nothing to end: the process ends itself."""
+
+
+def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Namespace) -> list[dict]:
+    capability = gpu.call(gpu_worker.limits, deadline=_DEADLINE_S).capability
+    arch = arguments.arch or f"sm_{capability[0]}{capability[1]}"
+    requests, rows = {}, []
+    for variant in variants:
+        try:
+            requests[variant.name] = (variant, catalog.request(variant, arch))
+        except UsageError as error:
+            rows.append(_row(variant, "", "", "refused", str(error)))
+    built = build_all([request for _, request in requests.values()])
+    work = [
+        (variant, problem, binary, kind)
+        for (variant, _), binary in zip(requests.values(), built, strict=True)
+        for problem in problems_of(variant, shapes)
+        for kind in arguments.kind
+    ]
+    with Progress(len(work), "verifying") as progress:
+        for variant, problem, binary, kind in work:
+            progress.show(f"{variant.name} {problem.label}")
+            rows.append(_verify(gpu, variant, problem, binary, kind, arguments.repeats))
+            progress.advance()
+    return rows
+
+
+def problems_of(variant: Variant, shapes: str) -> list[Problem]:
+    """The shapes given, or those around the variant's tile where mistakes show."""
+    operation, config = variant.kernel.operation, variant.config
+    if operation == "probe":
+        return [make_problem(variant)]
+    if shapes:
+        return [make_problem(variant, shape) for shape in parse_shape(shapes)]
+    edges = edge_shapes(config.get("BM", 64), config.get("BN", 64), config.get("BK", 8), config.get("STAGES", 1))
+    if operation != "gemm":
+        edges = list(dict.fromkeys(shape[:2] for shape in edges))
+    return [make_problem(variant, shape) for shape in edges]
+
+
+def _verify(gpu, variant: Variant, problem: Problem, binary, kind: str, repeats: int) -> dict:
+    if refusal := variant.refusal(problem):
+        return _row(variant, problem.label, kind, "refused", refusal)
+    if isinstance(binary, LowlevelError):
+        return _row(variant, problem.label, kind, "failed", str(binary))
+    try:
+        verdict = gpu.call(gpu_worker.verify, variant.name, problem, binary, 0, kind, repeats, deadline=_DEADLINE_S)
+    except LowlevelError as error:
+        if isinstance(error, DeviceError):
+            gpu.close()  # the context may be lost: the next call starts a fresh child
+        return _row(variant, problem.label, kind, "failed", str(error))
+    error = f"{verdict.max_error:.1e} / {verdict.error_bound:.1e}" if verdict.error_bound else "exact"
+    return _row(variant, problem.label, kind, "ok" if verdict.ok else "wrong", verdict.reason, error, verdict.checked)
+
+
+def _row(
+    variant: Variant, shape: str, kind: str, verdict: str, reason: str, error: str = "", checked: str = ""
+) -> dict:
+    return {
+        "variant": variant.name,
+        "shape": shape,
+        "inputs": kind,
+        "verdict": verdict,
+        "error / bound": error,
+        "checked": checked,
+        "reason": reason,
+    }

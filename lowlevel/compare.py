@@ -1,0 +1,74 @@
+"""Comparing two device results without bringing them home: cu/support/compare.cu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lowlevel import paths
+from lowlevel.device.protocol import Buffer, Device, LaunchShape
+from lowlevel.dtypes import ELEMENTS
+from lowlevel.problems.base import Problem
+from lowlevel.toolchain.arch import parse_arch
+from lowlevel.toolchain.binary import Request
+from lowlevel.toolchain.build import build
+
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A trusted result, and |A||B| element by element, both in the output's type and leading dimension."""
+
+    result: Buffer
+    size: Buffer
+
+
+def support_function(device: Device, source: str, entry: str, **defines: int):
+    """A kernel of cu/support, compiled for this device."""
+    pairs = tuple((name, str(value)) for name, value in defines.items())
+    path = paths.kernel_root() / "cu" / "support" / source
+    binary = build(Request("cuda", path, parse_arch(device.limits.capability), (entry,), pairs))
+    return device.load(binary).function(entry)
+
+
+def compare_on_device(device: Device, problem: Problem, output: Buffer, trusted: Comparison, exact: bool) -> str | None:
+    """None when every element of `output` lies within both results' bounds of `trusted`, else one line.
+
+    Either result may be off by its bound, so they may differ by twice it. exact: the bits must be equal.
+    """
+    operand = problem.operands()[-1]
+    element = ELEMENTS[operand.element]
+    function = support_function(device, "compare.cu", "compare", **{f"OUT_{operand.element.upper()}": 1})
+    found = device.allocate(16)
+    found.upload(np.array([0, 2**64 - 1], np.uint64))
+    rows, columns = operand.shape
+    arguments = [
+        output,
+        trusted.result,
+        trusted.size,
+        np.int64(rows),
+        np.int64(columns),
+        np.int64(operand.leading),
+        np.float32(0.0 if exact else 2 * element.roundoff),
+        np.float32(0.0 if exact else 2 * problem.accumulation_bound),
+        found,
+    ]
+    shape = LaunchShape((8 * device.limits.sms, 1, 1), (_THREADS, 1, 1))
+    stream = device.stream()
+    device.bind(function, shape, arguments).launch(stream)
+    stream.synchronize()
+    bad, first = found.download(np.uint64, (2,))
+    found.free()
+    if not bad:
+        return None
+    row, column = divmod(int(first), columns)
+    got, wanted = (
+        b.download(operand.dtype, (1,), (row * operand.leading + column) * element.bytes)
+        for b in (output, trusted.result)
+    )
+    return (
+        f"C[{row}][{column}] is {float(got[0]):.9g}, the library has {float(wanted[0]):.9g}; "
+        f"{bad} of {rows * columns} wrong"
+    )

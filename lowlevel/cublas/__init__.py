@@ -1,0 +1,1 @@
+"""cuBLAS and cuBLASLt, called through ctypes: the yardstick that every table carries."""

@@ -1,0 +1,224 @@
+"""Rounds: all contenders of a problem in turn, in a new order each round, until the noise is small."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lowlevel.contender import Contender
+from lowlevel.device.protocol import Device
+from lowlevel.measure.clock import ClockProbe
+from lowlevel.measure.nvml import Monitor, reason_text
+from lowlevel.measure.rotation import Rotation
+from lowlevel.measure.statistics import iqr, median, relative_error
+from lowlevel.measure.timers import Train, estimate_us, make_timer, units_for
+from lowlevel.problems.base import Problem, bits
+from lowlevel.verify import POISON, Checker
+
+#: From this much work on, a segment is 50 ms: a shorter one runs on the clock that the contender before it left.
+LARGE_FLOPS = 2 * 4096**3
+_PAUSE_S = 0.04
+_PREPASS_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """budget_s: seconds of rounds for the group. noise: stop when every median is known this well, relatively.
+
+    cool: a pause before each segment, so that it starts on a cool chip; else sustained, with no pause.
+    """
+
+    timer: str = "auto"
+    cool: bool = False
+    budget_s: float = 10.0
+    least_rounds: int = 8
+    most_rounds: int = 60
+    noise: float = 0.002
+    seed: int = 0
+
+    @property
+    def regime(self) -> str:
+        return "cool" if self.cool else "sustained"
+
+
+@dataclass
+class Measurement:
+    """One contender's figures. times_us has a number a round, microseconds a call."""
+
+    name: str
+    timer: str = ""
+    cache: str = ""
+    times_us: list[float] = field(default_factory=list)
+    clocks_mhz: list[float] = field(default_factory=list)
+    powers_w: list[float] = field(default_factory=list)
+    throttled: int = 0
+    host_us: float | None = None
+    workspace_bytes: int = 0
+    config_text: str = ""
+    error: str = ""
+
+    @property
+    def median_us(self) -> float:
+        return median(self.times_us)
+
+    @property
+    def iqr_us(self) -> float:
+        return iqr(self.times_us)
+
+    @property
+    def clock_mhz(self) -> float | None:
+        return median(self.clocks_mhz) if self.clocks_mhz else None
+
+    @property
+    def power_w(self) -> float | None:
+        return median(self.powers_w) if self.powers_w else None
+
+    @property
+    def throttle_reasons(self) -> str:
+        return reason_text(self.throttled)
+
+
+@dataclass
+class _Lane:
+    """A contender in a race: bound to every operand set, with its timer."""
+
+    contender: Contender
+    timer: Train
+    units: int
+    result: Measurement
+
+
+def segment_ms(problem: Problem) -> float:
+    large = problem.flops >= LARGE_FLOPS or problem.bytes >= 2**28
+    return 50.0 if large else 20.0
+
+
+def measure_group(
+    device: Device,
+    problem: Problem,
+    contenders: Sequence[Contender],
+    options: Options,
+    checker: Checker,
+    checked: Collection[str],
+) -> Iterator[tuple]:
+    """Yields ('running', name) before a contender runs, ('round', done, of), and last ('result', Measurement) each.
+
+    Outputs of those named in `checked` are checked again after timing, on every operand set; a Measurement with an
+    `error` is wrong.
+    """
+    rotation = Rotation(checker)
+    probe = ClockProbe(device)
+    try:
+        lanes = []
+        for contender in contenders:
+            yield "running", contender.name
+            lanes.append(_prepare(device, problem, contender, rotation, options))
+        with Monitor(getattr(device, "uuid", "")) as monitor:
+            yield from _race(lanes, options, probe, monitor)
+        for lane in lanes:
+            yield "running", lane.contender.name
+            lane.result.host_us = lane.timer.host_us()
+            if lane.contender.name in checked:
+                lane.result.error = _recheck(lane, rotation, checker)
+        for lane in lanes:
+            yield "result", lane.result
+    finally:
+        rotation.close()
+
+
+def _prepare(device: Device, problem: Problem, contender: Contender, rotation: Rotation, options: Options) -> _Lane:
+    if hasattr(contender, "candidates"):
+        contender.choose(_best_candidate(device, problem, contender, rotation))
+    calls = [contender.bind(device, problem, buffers) for buffers in rotation.sets]
+    estimate = estimate_us(device, calls)
+    timer = make_timer(device, calls, options.timer, estimate)
+    units = units_for(timer, estimate, segment_ms(problem))
+    result = Measurement(contender.name, timer.name, "flushed" if timer.name == "cold" else rotation.cache)
+    result.workspace_bytes = contender.workspace_bytes
+    result.config_text = getattr(contender, "config_text", "")
+    return _Lane(contender, timer, units, result)
+
+
+def _best_candidate(device: Device, problem: Problem, contender, rotation: Rotation) -> int:
+    """The fastest of a library's algorithms, by the median of short segments in shuffled order. Its time here is not
+    reported: the winner runs again as a contender like any other."""
+    by_set = [contender.candidates(device, problem, buffers) for buffers in rotation.sets]
+    lanes = {}
+    for index in range(len(by_set[0])):
+        calls = [calls[index] for calls in by_set]
+        estimate = estimate_us(device, calls)
+        timer = make_timer(device, calls, "auto", estimate)
+        lanes[index] = (timer, units_for(timer, estimate, segment_ms(problem) / 4))
+    times: dict[int, list[float]] = {index: [] for index in lanes}
+    order, shuffle = list(lanes), random.Random(0).shuffle
+    for _ in range(_PREPASS_ROUNDS):
+        shuffle(order)
+        for index in order:
+            timer, units = lanes[index]
+            times[index].append(timer.segment(units, units // 2))
+    return min(times, key=lambda index: median(times[index]))
+
+
+def _race(lanes: list[_Lane], options: Options, probe: ClockProbe, monitor: Monitor) -> Iterator[tuple]:
+    """The rounds. Garbage collection is off: a collection in a train of launches would be timed with it."""
+    order, shuffle = list(lanes), random.Random(options.seed).shuffle
+    began = time.perf_counter()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for round_ in range(options.most_rounds):
+            shuffle(order)
+            for lane in order:
+                yield "running", lane.contender.name
+                _segment(lane, options, probe, monitor)
+            yield "round", round_ + 1, options.most_rounds
+            spent = time.perf_counter() - began
+            if round_ + 1 >= options.least_rounds and _quiet(lanes, options.noise):
+                return
+            per_round = spent / (round_ + 1)
+            if round_ + 1 >= 3 and spent + per_round > options.budget_s:
+                return
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _segment(lane: _Lane, options: Options, probe: ClockProbe, monitor: Monitor) -> None:
+    if options.cool:
+        time.sleep(_PAUSE_S)
+    began = time.perf_counter()
+    lane.result.times_us.append(lane.timer.segment(lane.units, lane.units // 2))
+    ended = time.perf_counter()
+    lane.result.clocks_mhz.append(probe.measure_mhz(lane.timer.stream))
+    for sample in monitor.between(began, ended):
+        lane.result.powers_w.append(sample.power_w)
+        lane.result.throttled |= sample.reasons
+
+
+def _quiet(lanes: list[_Lane], noise: float) -> bool:
+    return all(relative_error(lane.result.times_us) < noise for lane in lanes)
+
+
+def _recheck(lane: _Lane, rotation: Rotation, checker: Checker) -> str:
+    """Every operand set once more on poisoned outputs: the first is judged in full, the others must equal it or be
+    judged too."""
+    for buffers in rotation.sets:
+        buffers["C"].fill(POISON, lane.timer.stream)
+    for call in lane.timer.calls:
+        call.launch(lane.timer.stream)
+    lane.timer.stream.synchronize()
+    first = None
+    for index, buffers in enumerate(rotation.sets):
+        result = checker.download(buffers)
+        if first is not None and np.array_equal(bits(result), bits(first)) and not buffers["C"].guards_intact():
+            continue
+        first = result if first is None else first
+        verdict = checker.judge(result, buffers)
+        if not verdict.ok:
+            return f"wrong after timing, operand set {index}: {verdict.reason}"
+    return ""

@@ -1,0 +1,36 @@
+"""Where things are: the kernels, the suites, the caches. A checkout and an installed wheel differ only here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent
+
+
+def in_checkout() -> bool:
+    """True when the package lies in its repository, beside cu/ and ptx/."""
+    return (_CHECKOUT / "cu" / "gemm").is_dir()
+
+
+def kernel_root() -> Path:
+    """The folder that holds cu/ and ptx/."""
+    return _CHECKOUT if in_checkout() else _PACKAGE / "kernels"
+
+
+def suites_root() -> Path:
+    return _CHECKOUT / "bench" / "suites" if in_checkout() else _PACKAGE / "kernels" / "suites"
+
+
+def results_root() -> Path:
+    """Where `bench --suite` writes: bench/results of the checkout, else of the current folder."""
+    return (_CHECKOUT if in_checkout() else Path.cwd()) / "bench" / "results"
+
+
+def cache_dir() -> Path:
+    """Compiled kernels: $LOWLEVEL_CACHE, else the user's cache folder."""
+    if own := os.environ.get("LOWLEVEL_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "lowlevel"

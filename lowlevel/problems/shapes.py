@@ -1,0 +1,52 @@
+"""Shapes: as people write them, and the ones that find mistakes."""
+
+from __future__ import annotations
+
+import re
+
+from lowlevel.errors import UsageError
+
+_SHAPE = re.compile(r"\d+(x\d+)*", re.IGNORECASE)
+#: Kernels count rows and columns in 32-bit signed integers.
+LARGEST = 2**31 - 1
+
+
+def is_shape(text: str) -> bool:
+    """Whether a word of a command line looks like shapes rather than a kernel's name."""
+    return all(_SHAPE.fullmatch(part.strip()) for part in text.split(","))
+
+
+def parse_shape(text: str) -> list[tuple[int, ...]]:
+    """`4096`, `2048x2304x768`, or a list with commas. Each shape has one to three numbers of 1 to 2^31 - 1."""
+    shapes = []
+    for part in text.split(","):
+        if not _SHAPE.fullmatch(part.strip()):
+            raise UsageError(f"'{part}' is not a shape: write 4096, 2048x2304x768, or a list 1024,2048")
+        numbers = tuple(int(n) for n in part.strip().lower().split("x"))
+        if len(numbers) > 3 or not all(1 <= n <= LARGEST for n in numbers):
+            raise UsageError(f"shape '{part}': one to three numbers, each 1 to {LARGEST}")
+        shapes.append(numbers)
+    return shapes
+
+
+def edge_shapes(BM: int, BN: int, BK: int, stages: int = 1, full: bool = False) -> list[tuple[int, int, int]]:
+    """M, N, K around everything a tiled kernel counts: tiles, one short, one over, 1, primes, k-blocks at the
+    pipeline's turning points, and more tiles than a GPU has SMs. `full` takes the product of the small ones."""
+    blocks = sorted({1, max(1, stages - 1), stages, stages + 1, 2 * stages + 1})
+    shapes = [
+        (1, 1, 1),
+        (BM, BN, BK),
+        (BM - 1 or 1, BN - 1 or 1, BK - 1 or 1),
+        (BM + 1, BN + 1, BK + 1),
+        (2 * BM + 1, BN + 1, 2 * BK + 1),
+        (257, 129, 65),
+        (33, 127, 31),
+        (1, 2 * BN + 3, 37),
+        (2 * BM + 3, 1, 37),
+        *((BM + 5, BN - 3 if BN > 3 else BN, BK * n) for n in blocks),
+        (12 * BM + 1, 13 * BN - 1, BK + 2),
+    ]
+    if full:
+        sizes = lambda b: (1, b - 1 or 1, b, b + 1, 2 * b + 1)  # noqa: E731
+        shapes += [(m, n, k) for m in sizes(BM) for n in sizes(BN) for k in (1, BK, BK + 1, stages * BK)]
+    return list(dict.fromkeys(shapes))

@@ -1,0 +1,191 @@
+"""Tables of rows: for the terminal, for Markdown, and in the README between markers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from lowlevel.errors import UsageError
+from lowlevel.results import Results, Row, runs
+
+_MARKER = re.compile(r"(<!-- lowlevel:table (\S+) (\S+) -->\n).*?(<!-- /lowlevel:table -->)", re.DOTALL)
+
+
+def _number(digits: int) -> Callable[[object], str]:
+    return lambda value: f"{value:.{digits}f}"
+
+
+def _error(row: Row) -> str | None:
+    if row.max_error is None:
+        return None
+    return "exact" if not row.error_bound else f"{row.max_error:.1e} / {row.error_bound:.1e}"
+
+
+def _library_ratio(row: Row) -> str | None:
+    """The ratio with its interval; nothing for a row that is the best library itself."""
+    if row.vs_best_library is None:
+        return None
+    interval = "" if row.ratio_low is None else f" [{row.ratio_low:.3f}, {row.ratio_high:.3f}]"
+    return f"{row.vs_best_library:.3f}{interval}"
+
+
+def _name(row: Row) -> str:
+    """`gemm/02_tiled`, and the configuration where it says more than the row's default."""
+    return f"{row.variant} ({row.config})" if row.language == "library" and row.config else row.variant
+
+
+#: heading -> how a row fills it. A column that no row fills is left out.
+COLUMNS: dict[str, Callable[[Row], str | None]] = {
+    "variant": _name,
+    "language": lambda r: "" if r.language == "library" else r.language,
+    "arch": lambda r: r.arch or None,
+    "us": lambda r: _present(r.median_us, _number(1)),
+    "TFLOP/s": lambda r: _present(r.tflops, _number(1)),
+    "GB/s": lambda r: _present(r.gb_per_s, _number(0)) if r.tflops is None else None,
+    "% of peak": lambda r: _present(r.percent_of_peak, _number(1)),
+    "x cuBLAS": lambda r: _present(r.vs_cublas, _number(3)),
+    "x best library": _library_ratio,
+    "error / bound": _error,
+    "regs": lambda r: _present(r.registers, str),
+    "shared": lambda r: _present(r.shared_bytes, str),
+    "MHz": lambda r: _present(r.sm_clock_mhz, _number(0)),
+    "W": lambda r: _present(r.power_w, _number(0)),
+    "held back by": lambda r: r.throttle_reasons or None,
+    "status": lambda r: None if r.status == "ok" else f"{r.status}: {r.reason}",
+}
+#: Columns of the README's tables; the rest stands in the results file.
+SHORT = ("variant", "language", "us", "TFLOP/s", "GB/s", "% of peak", "x cuBLAS", "x best library", "status")
+
+
+def _present(value: object, text: Callable[[object], str]) -> str | None:
+    return None if value is None else text(value)
+
+
+def table(rows: Sequence[Row], columns: Sequence[str] = tuple(COLUMNS), markdown: bool = False) -> str:
+    """One table; the baseline's own ratio column reads 1.000."""
+    filled = {name: [COLUMNS[name](row) for row in rows] for name in columns}
+    filled = {name: values for name, values in filled.items() if any(v not in (None, "") for v in values)}
+    lines = [["" if v is None else v for v in line] for line in zip(*filled.values(), strict=True)]
+    align = [
+        "left" if name in ("variant", "language", "arch", "held back by", "status") else "right" for name in filled
+    ]
+    style = "github" if markdown else "simple"
+    return tabulate(lines, list(filled), tablefmt=style, colalign=align, disable_numparse=True)
+
+
+def title(row: Row) -> str:
+    """`gemm 4096 x 4096 x 4096, bf16, NT`."""
+    sizes = " x ".join(str(n) for n in (row.m, row.n, row.k) if n is not None)
+    words = [f"{row.op} {sizes}".strip(), row.dtype, row.layout]
+    if row.epilogue not in ("", "none"):
+        words.append(row.epilogue)
+    return ", ".join(w for w in words if w)
+
+
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of one operation, shape, type and layout together, in the order in which they came; probes in one group."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault("probes" if row.op == "probe" else title(row), []).append(row)
+    return groups
+
+
+def tables(rows: Sequence[Row], markdown: bool = False, columns: Sequence[str] = tuple(COLUMNS)) -> str:
+    """A titled table for each group."""
+    heading = "#### {}\n\n{}" if markdown else "{}\n{}"
+    parts = []
+    for name, members in grouped(rows).items():
+        if name == "probes":
+            parts.append(heading.format("Probes of the launch layer", probes(members, markdown)))
+        else:
+            parts.append(heading.format(name, table(members, columns, markdown)))
+    return "\n\n".join(parts)
+
+
+def probes(rows: Sequence[Row], markdown: bool = False) -> str:
+    lines = [[row.variant, row.arch, row.status, row.reason] for row in rows]
+    return tabulate(lines, ["probe", "arch", "verdict", ""], tablefmt="github" if markdown else "simple")
+
+
+def matrix(rows: Sequence[Row], value: Callable[[Row], str | None], markdown: bool = True) -> str:
+    """Variants down, shapes across: `value` of each row."""
+    shapes = list(dict.fromkeys(_shape(r) for r in rows))
+    names = list(dict.fromkeys((r.variant, r.language, r.dtype, r.layout) for r in rows))
+    cells = {((r.variant, r.language, r.dtype, r.layout), _shape(r)): value(r) for r in rows}
+    lines = [
+        [variant, "" if language == "library" else language, dtype, *(cells.get((key, s)) or "" for s in shapes)]
+        for key in names
+        for variant, language, dtype, _ in [key]
+    ]
+    style = "github" if markdown else "simple"
+    align = ("left", "left", "left", *["right"] * len(shapes))
+    return tabulate(lines, ["variant", "language", "type", *shapes], style, colalign=align, disable_numparse=True)
+
+
+def _shape(row: Row) -> str:
+    numbers = [n for n in (row.m, row.n, row.k) if n is not None]
+    return str(numbers[0]) if len(set(numbers)) == 1 else "x".join(map(str, numbers))
+
+
+def _rate_and_ratio(row: Row) -> str | None:
+    rate = _present(row.tflops, _number(1)) or _present(row.gb_per_s, _number(0))
+    if rate is None:
+        return row.status
+    return rate if row.vs_cublas is None else f"{rate} ({row.vs_cublas:.2f})"
+
+
+#: What a marker in the README may ask for: which rows, and how they are shown.
+VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "ladder": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype == "fp32"], _rate_and_ratio),
+    "libraries": lambda rows: matrix(
+        [r for r in rows if r.op == "gemm" and r.language == "library" and r.dtype != "fp32"], _rate_and_ratio
+    ),
+    "moves": lambda rows: matrix([r for r in rows if r.op in ("transpose", "copy")], _rate_and_ratio),
+    "probes": lambda rows: probes([r for r in rows if r.op == "probe"], markdown=True),
+}
+
+
+def environment_line(results: Results) -> str:
+    """`NVIDIA H200, driver 580.1, CUDA 13.0, cuBLAS 13.1.0, NVRTC 13.0, 2026-01-01`."""
+    e = results.environment
+    parts = [e.get("gpu"), f"driver {e.get('driver')}", f"CUDA {e.get('cuda_driver')}", f"cuBLAS {e.get('cublas')}"]
+    return ", ".join([*filter(None, parts), str(e.get("nvrtc")), str(e.get("date", ""))[:10]])
+
+
+def update_markers(text: str, results: Mapping[str, Results]) -> str:
+    """The text with each `<!-- lowlevel:table FILE VIEW -->` block filled from that file's rows.
+
+    FILE is `<gpu>/<suite>` below bench/results. Raises UsageError for a file or view that does not exist.
+    """
+
+    def fill(match: re.Match) -> str:
+        name, view = match[2], match[3]
+        if name not in results:
+            raise UsageError(f"README asks for bench/results/{name}.json, which does not exist")
+        if view not in VIEWS:
+            raise UsageError(f"README asks for a view '{view}'; there are: {', '.join(VIEWS)}")
+        found = results[name]
+        return f"{match[1]}{VIEWS[view](found.rows)}\n\n{environment_line(found)}\n{match[4]}"
+
+    return _MARKER.sub(fill, text)
+
+
+def committed(root: Path) -> dict[str, Results]:
+    """`<gpu>/<suite>` -> the committed results below `root`, without the runs before the last."""
+    files = [p for p in sorted(root.glob("*/*.json")) if not re.search(r"\.\d\.json$", p.name)]
+    return {f"{p.parent.name}/{p.stem}": Results.load(p) for p in files}
+
+
+def agreement(path: Path) -> list[tuple[str, float, list[float]]]:
+    """(row, largest relative distance, ratios) of vs_cublas over the runs kept beside a results file, worst first."""
+    found: dict[str, list[float]] = {}
+    for file in runs(path):
+        for row in Results.load(file).rows:
+            if row.vs_cublas is not None:
+                key = f"{title(row)}: {row.language} {row.variant}"
+                found.setdefault(key, []).append(row.vs_cublas)
+    spread = [(key, max(values) / min(values) - 1, values) for key, values in found.items()]
+    return sorted(spread, key=lambda item: -item[1])

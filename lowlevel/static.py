@@ -1,0 +1,122 @@
+"""What can be known of a kernel without a GPU: resources, occupancy, and the instructions its file is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lowlevel import catalog, hardware
+from lowlevel.catalog.entry import Variant
+from lowlevel.contender import launch_shape
+from lowlevel.errors import LowlevelError, MissingError, UsageError
+from lowlevel.hardware import Limits
+from lowlevel.problems.make import make_problem
+from lowlevel.toolchain import sass
+from lowlevel.toolchain.arch import capability
+from lowlevel.toolchain.binary import Binary
+from lowlevel.toolchain.build import build_all
+
+
+@dataclass(frozen=True)
+class StaticRow:
+    """One variant on one architecture. shared: static + dynamic bytes. missing: expected instructions not found."""
+
+    variant: str
+    arch: str
+    registers: int | None = None
+    shared: int | None = None
+    spills: int | None = None
+    threads: int | None = None
+    occupancy: float | None = None
+    limited_by: str = ""
+    gpu: str = ""
+    instructions: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    advisories: tuple[str, ...] = ()
+    error: str = ""
+    skipped: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not (self.error or self.missing or self.advisories or self.spills)
+
+
+def static_rows(
+    variants: Sequence[Variant],
+    archs: Sequence[str],
+    gpu: str | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[StaticRow]:
+    """Compiles every variant for every architecture that it can exist on. `gpu` names whose limits occupancy uses;
+    by default a usual one of the architecture."""
+    rows: list[StaticRow | None] = []
+    wanted = []
+    for variant in variants:
+        for arch in archs:
+            try:
+                wanted.append((len(rows), variant, catalog.request(variant, arch)))
+                rows.append(None)
+            except UsageError as error:
+                rows.append(StaticRow(variant.name, arch, skipped=str(error).split(": ", 1)[1]))
+    built = build_all([request for _, _, request in wanted], jobs, progress)
+    for (index, variant, request), binary in zip(wanted, built, strict=True):
+        limits = hardware.find(gpu) if gpu else hardware.typical(request.arch)
+        rows[index] = _row(variant, request.arch, binary, limits)
+    return [row for row in rows if row is not None]
+
+
+def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Limits) -> StaticRow:
+    if isinstance(binary, LowlevelError):
+        return StaticRow(variant.name, arch, error=str(binary))
+    entry = binary.entries[variant.kernel.entry]
+    problem = make_problem(variant, default_shape(variant))
+    shape = launch_shape(variant.kernel.launch, variant.config, problem, limits)
+    threads = shape.block[0] * shape.block[1] * shape.block[2]
+    shared = entry.resources.shared + shape.shared
+    held = hardware.occupancy(limits, threads, entry.resources.registers, shared)
+    found, missing = expected_instructions(variant, arch, binary)
+    return StaticRow(
+        variant.name,
+        arch,
+        entry.resources.registers,
+        shared,
+        sum(e.resources.spills for e in binary.entries.values()),
+        threads,
+        held.fraction,
+        held.limited_by,
+        limits.name,
+        found,
+        missing,
+        unexplained(variant, binary),
+    )
+
+
+def default_shape(variant: Variant) -> tuple[int, ...]:
+    return () if variant.kernel.operation == "probe" else (4096,)
+
+
+def expected_instructions(variant: Variant, arch: str, binary: Binary) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(those found, those not) of the instructions that the catalog says the file is about, on the newest listed
+    architecture that is no newer than this one. Without nvdisasm, neither."""
+    wanted = _expected(variant, arch)
+    if not wanted:
+        return (), ()
+    try:
+        counted = sass.instructions(sass.sass(binary.cubin))
+    except MissingError:
+        return (), ()
+    found = tuple(opcode for opcode in wanted if sass.has(counted, opcode))
+    return found, tuple(opcode for opcode in wanted if opcode not in found)
+
+
+def _expected(variant: Variant, arch: str) -> tuple[str, ...]:
+    listed = variant.kernel.expect.sass
+    older = [a for a in listed if capability(a) <= capability(arch)]
+    return listed[max(older, key=capability)] if older else ()
+
+
+def unexplained(variant: Variant, binary: Binary) -> tuple[str, ...]:
+    """The compiler's remarks that the catalog does not list as harmless."""
+    allowed = variant.kernel.expect.allow
+    return tuple(line for line in binary.advisories if not any(text in line for text in allowed))

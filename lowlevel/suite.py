@@ -1,0 +1,159 @@
+"""Suites: which problems `lowlevel bench` measures, and which contenders meet in each.
+
+A suite is a TOML file in bench/suites: `title`, `budget_s`, and sections of operation, kernels (globs), types,
+layouts and shapes. A selection on the command line makes a suite of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lowlevel import catalog, paths
+from lowlevel.catalog import library
+from lowlevel.catalog.entry import Variant
+from lowlevel.catalog.select import select
+from lowlevel.dtypes import MOVE32, TYPES
+from lowlevel.errors import UsageError
+from lowlevel.problems.base import Problem
+from lowlevel.problems.gemm import Gemm
+from lowlevel.problems.make import make_problem
+from lowlevel.problems.move import Copy
+from lowlevel.problems.shapes import parse_shape
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: Shapes of an operation when neither the suite nor the user names any.
+DEFAULT_SHAPES = {"gemm": "4096", "transpose": "4096", "copy": "4096", "probe": ""}
+
+
+@dataclass(frozen=True)
+class Group:
+    """One problem and those who compute it: they share its inputs and are timed interleaved.
+
+    yardsticks do not compute it: a copy of as many bytes, beside a transpose.
+    """
+
+    problem: Problem
+    variants: tuple[Variant, ...] = ()
+    libraries: tuple[str, ...] = ()
+    yardsticks: tuple[Variant, ...] = ()
+
+
+@dataclass
+class Suite:
+    name: str
+    title: str
+    budget_s: float
+    groups: list[Group] = field(default_factory=list)
+
+    def variants(self) -> list[Variant]:
+        """Every variant once, in order of first use."""
+        return list({v.name: v for group in self.groups for v in (*group.variants, *group.yardsticks)}.values())
+
+
+def load(name: str) -> Suite:
+    """The suite of that name, or of that file. Raises UsageError naming the suites there are."""
+    path = Path(name) if name.endswith(".toml") else paths.suites_root() / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in paths.suites_root().glob("*.toml")))
+        raise UsageError(f"no suite '{name}'; there are: {known}")
+    with path.open("rb") as file:
+        try:
+            text = tomllib.load(file)
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"suite {path.name} does not parse: {error}") from None
+    suite = Suite(path.stem, text.get("title", path.stem), float(text.get("budget_s", 120)))
+    for section in text.get("section", ()):
+        suite.groups += section_groups(section, path.name)
+    return suite
+
+
+def section_groups(section: Mapping, where: str) -> list[Group]:
+    """The groups of one TOML section: its product of types, layouts and shapes."""
+    known = {"operation", "kernels", "types", "layouts", "shapes"}
+    if unknown := set(section) - known:
+        raise UsageError(f"{where}: unknown key '{sorted(unknown)[0]}' in a section; known: {', '.join(sorted(known))}")
+    variants = select(section["kernels"]) if section.get("kernels") else []
+    variants = [v for v in variants if v.kernel.operation == section["operation"]]
+    types, layouts = section.get("types"), section.get("layouts")
+    variants = [v for v in variants if _wanted(v.type.name, types) and _wanted(v.layout, layouts)]
+    shapes = section.get("shapes", "")
+    if not variants and section["operation"] == "gemm":
+        return [
+            _library_group(Gemm(*(shape * 3 if len(shape) == 1 else shape), TYPES[t], layout))
+            for t in types
+            for layout in layouts
+            for shape in parse_shape(shapes)
+        ]
+    return group(variants, shapes)
+
+
+def selection(
+    patterns: Sequence[str], shapes: str = "", dtypes: Sequence[str] = (), layouts: Sequence[str] = ()
+) -> list[Group]:
+    """The groups that a command line names: variants by glob, on the shapes given or each operation's default.
+
+    `library/...` patterns stand for the library rows alone, of the dtypes and layouts given.
+    """
+    if patterns and all(p.startswith("library/") for p in patterns):
+        return library_selection(patterns, shapes, dtypes or ("fp32",), layouts or ("NN",))
+    variants = select(patterns)
+    variants = [v for v in variants if not dtypes or v.type.dtype in dtypes or v.type.name in dtypes]
+    variants = [v for v in variants if not layouts or not v.layout or v.layout in layouts]
+    if not variants:
+        raise UsageError(
+            f"no variant of {' '.join(patterns) or 'the catalog'} has dtype {'/'.join(dtypes) or 'any'} and layout "
+            f"{'/'.join(layouts) or 'any'}; `lowlevel list` shows what there is"
+        )
+    return group(variants, shapes)
+
+
+def library_selection(
+    patterns: Sequence[str], shapes: str, dtypes: Sequence[str], layouts: Sequence[str]
+) -> list[Group]:
+    """Library rows without any kernel. `library/copy` needs a shape of two numbers."""
+    groups = []
+    for shape in parse_shape(shapes or DEFAULT_SHAPES["gemm"]):
+        for name in dtypes:
+            if name not in TYPES:
+                raise UsageError(f"no dtype '{name}'; there are: {', '.join(TYPES)}")
+            if "library/copy" in patterns:
+                groups.append(_library_group(Copy(*(shape * 2)[:2], MOVE32)))
+                continue
+            cube = shape * 3 if len(shape) == 1 else shape
+            if len(cube) != 3:
+                raise UsageError("a library's gemm takes shapes MxNxK or a single number")
+            groups += [_library_group(Gemm(*cube, TYPES[name], layout)) for layout in layouts]
+    return groups
+
+
+def group(variants: Sequence[Variant], shapes: str) -> list[Group]:
+    """Variants that compute the same problem, gathered; each with the library calls that compute it too."""
+    found: dict[Problem, list[Variant]] = {}
+    for variant in variants:
+        operation = variant.kernel.operation
+        text = shapes or DEFAULT_SHAPES.get(operation, "")
+        for shape in parse_shape(text) if text else [()]:
+            found.setdefault(make_problem(variant, shape), []).append(variant)
+    return [Group(problem, tuple(members), _library_group(problem).libraries) for problem, members in found.items()]
+
+
+def _library_group(problem: Problem) -> Group:
+    return Group(problem, (), tuple(c.name for c in library.library_contenders(problem)))
+
+
+def _yardsticks(problem: Problem) -> tuple[Variant, ...]:
+    """Our own copy kernels, for what a transpose is measured against: they move whole 32-bit words of any type."""
+    if problem.operation != "transpose" or problem.operands()[0].nbytes % 4:
+        return ()
+    return tuple(kernel.variants()[0] for kernel in catalog.kernels() if kernel.operation == "copy")
+
+
+def _wanted(value: str, allowed: Sequence[str] | None) -> bool:
+    return not allowed or not value or value in allowed

@@ -1,0 +1,128 @@
+"""CUDA C++ to cubin and PTX by NVRTC. Runs in a child process: NVRTC can crash the process that calls it."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from lowlevel.errors import CompileError, MissingError, UsageError
+from lowlevel.toolchain import headers, log, signature
+from lowlevel.toolchain.arch import ARCHS
+from lowlevel.toolchain.binary import Binary, Entry, Request
+
+#: Every compilation's options; a request adds architecture, folders and defines.
+OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
+
+
+def bindings():
+    """cuda.bindings.nvrtc with its library loaded, or MissingError.
+
+    pathfinder has to load it: the 13.0 wheel finds its own builtins library only when that is loaded first.
+    """
+    try:
+        from cuda import pathfinder
+        from cuda.bindings import nvrtc
+    except ImportError:
+        raise MissingError("cuda.bindings is missing: pip install 'lowlevel[cu13]' (or [cu12])") from None
+    try:
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")
+    except RuntimeError as error:
+        raise MissingError(
+            f"NVRTC is missing ({str(error).splitlines()[0]}): pip install 'nvidia-cuda-nvrtc==13.0.*' "
+            "(CUDA 12: nvidia-cuda-nvrtc-cu12)"
+        ) from None
+    return nvrtc
+
+
+def version() -> tuple[int, int]:
+    _, major, minor = bindings().nvrtcVersion()
+    return major, minor
+
+
+def compiler_name() -> str:
+    return "NVRTC {}.{}".format(*version())
+
+
+def compile_cuda(request: Request) -> Binary:
+    """Raises CompileError with the first error as its text and the whole log, UsageError for an unknown arch."""
+    nvrtc = bindings()
+    began = time.perf_counter()
+    _check_arch(nvrtc, request.arch)
+    source = request.source.read_text()
+    error, program = nvrtc.nvrtcCreateProgram(source.encode(), str(request.source).encode(), 0, [], [])
+    try:
+        options = [text.encode() for text in compile_options(request)]
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        text = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(_explain(request, text, error.name), text)
+        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+        cubin = _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return Binary(
+        language=request.language,
+        arch=request.arch,
+        cubin=cubin,
+        ptx=ptx,
+        entries=entries(request, ptx, text),
+        advisories=log.advisories(text),
+        log=text,
+        compiler=compiler_name(),
+        seconds=time.perf_counter() - began,
+        source=str(request.source),
+    )
+
+
+def compile_options(request: Request) -> list[str]:
+    options = [f"--gpu-architecture={request.arch}", *OPTIONS, f"-I{headers.include_dir()}"]
+    _, system = headers.included(request.source)
+    if system:
+        options += [f"-I{folder}" for folder in headers.cuda_include_dirs()]
+    return options + [f"-D{name}={value}" for name, value in request.defines]
+
+
+def entries(request: Request, ptx: str, text: str) -> dict[str, Entry]:
+    """The wanted kernels' parameters and resources. CompileError naming the module's kernels if one is missing."""
+    declared = signature.entries(ptx)
+    taken = log.resources(text)
+    for name in request.entries:
+        if name not in declared:
+            have = ", ".join(declared) or "none"
+            raise CompileError(f"{request.source.name}: no kernel '{name}'; the module has: {have}", text)
+    return {name: Entry(name, taken[name], parameters) for name, parameters in declared.items() if name in taken}
+
+
+def _check_arch(nvrtc, arch: str) -> None:
+    _, count = nvrtc.nvrtcGetNumSupportedArchs()
+    _, supported = nvrtc.nvrtcGetSupportedArchs()
+    number = 10 * ARCHS[arch].capability[0] + ARCHS[arch].capability[1]
+    if number not in list(supported)[:count]:
+        from cuda import pathfinder
+
+        where = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+        known = ", ".join(f"sm_{n}" for n in list(supported)[:count])
+        raise UsageError(f"{compiler_name()} ({where}) does not know {arch}; it knows {known}")
+
+
+def _explain(request: Request, text: str, name: str) -> str:
+    if match := re.search(r'could not open source file "([^"]+)"', text) or re.search(
+        r"cannot open source file \"([^\"]+)\"", text
+    ):
+        folders = [str(headers.include_dir()), *map(str, headers.cuda_include_dirs())]
+        advice = headers.missing_header_advice(match[1])
+        return f"{request.source.name}: header '{match[1]}' not found in {', '.join(folders)}: {advice}"
+    first = log.first_error(text).replace(str(request.source), request.source.name)
+    return f"{first} ({name}, {compiler_name()}, {request.arch})"
+
+
+def _bytes(size_of, get, program) -> bytes:
+    _, size = size_of(program)
+    data = bytearray(size)
+    get(program, data)
+    return bytes(data)
+
+
+def _text(size_of, get, program) -> str:
+    """Logs and PTX end in one or two NULs, which other tools choke on."""
+    return _bytes(size_of, get, program).decode(errors="replace").rstrip("\0").rstrip(" \n") + "\n"

@@ -1,0 +1,59 @@
+"""Machine code, read: nvdisasm's listing and the instructions in it."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from lowlevel.errors import MissingError
+
+_FUNCTION = re.compile(r"^\s*\.text\.([\w$]+):|^\.section\s+\.text\.([\w$]+)", re.MULTILINE)
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P[\dT]+\s+)?([A-Z][A-Z0-9_.a-z]*)")
+
+
+@functools.cache
+def disassembler() -> str | None:
+    """The path of nvdisasm: a wheel's, a toolkit's, or the PATH's."""
+    try:
+        from cuda import pathfinder
+
+        if found := pathfinder.find_nvidia_binary_utility("nvdisasm"):
+            return found
+    except (ImportError, AttributeError, RuntimeError):
+        pass
+    return shutil.which("nvdisasm") or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
+
+
+def sass(cubin: bytes) -> str:
+    """The listing of a cubin. Raises MissingError when there is no nvdisasm."""
+    tool = disassembler()
+    if tool is None:
+        raise MissingError("nvdisasm is missing: pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit's bin on PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise MissingError(f"nvdisasm failed: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+    return done.stdout
+
+
+def function_text(listing: str, entry: str) -> str:
+    """The part of a listing that is one kernel's code."""
+    marks = [(match.start(), match[1] or match[2]) for match in _FUNCTION.finditer(listing)] + [(len(listing), "")]
+    return "".join(listing[a:b] for (a, name), (b, _) in zip(marks, marks[1:], strict=False) if name == entry)
+
+
+def instructions(listing: str) -> Counter[str]:
+    """How often each opcode stands in a listing, modifiers and all: `HMMA.16816.F32.BF16`."""
+    return Counter(_INSTRUCTION.findall(listing))
+
+
+def has(counted: Counter[str], opcode: str) -> bool:
+    """Whether an opcode is there, by its leading parts: `HMMA.16816` is met by `HMMA.16816.F32`."""
+    return any(name == opcode or name.startswith(opcode + ".") for name in counted)
