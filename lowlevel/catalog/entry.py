@@ -83,7 +83,7 @@ def twin(language: str) -> Twin:
     return Twin(language)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """One source file: `name` is its path below the language's folder, without the ending.
 

@@ -294,11 +294,9 @@ def assert_product(problem, buffers) -> None:
     assert (got[:, problem.n :].copy().view(np.uint8) == 0xFF).all()
 
 
-def padded_gemm(type_, layout, m=5, n=3, k=7, pad=2) -> Gemm:
-    """Rectangular, and each leading dimension padded by another amount."""
-    rows = (k if layout[0] == "N" else m, n if layout[1] == "N" else k, n)
-    leading = [columns + pad * (i + 1) for i, columns in enumerate(rows)]
-    return Gemm(m, n, k, type_, layout, *leading)
+def padded_gemm(type_, layout, m=5, n=3, k=7) -> Gemm:
+    """Rectangular, and padded to leading dimensions of which no two are equal."""
+    return Gemm(m, n, k, type_, layout, lda=11, ldb=13, ldc=17)
 
 
 # ---- the swap
