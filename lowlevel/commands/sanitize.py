@@ -40,9 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = []
     for kernel in dict.fromkeys(v.kernel for v in select(arguments.words)):
         for check in arguments.tool:
-            rows.append(
-                {"kernel": kernel.label, "tool": check, **sanitized(tool, check, kernel.label, kernel.operation)}
-            )
+            found = sanitized(tool, check, kernel.label, kernel.operation)
+            rows.append({"kernel": kernel.label, "tool": check, **found})
     common.print_rows(rows, arguments)
     return int(any(row["findings"] != 0 for row in rows))
 

@@ -98,7 +98,8 @@ def load() -> Libraries:
         lt = pathfinder.load_nvidia_dynamic_lib("cublasLt")
         cublas = pathfinder.load_nvidia_dynamic_lib("cublas")
     except (RuntimeError, OSError) as error:
-        raise MissingError(f"cuBLAS is missing ({str(error).splitlines()[0].split(':')[0]}): {_INSTALL}") from None
+        reason = str(error).splitlines()[0].split(":")[0]
+        raise MissingError(f"cuBLAS is missing ({reason}): {_INSTALL}") from None
     return declare(
         ctypes.CDLL(cublas.abs_path),
         ctypes.CDLL(lt.abs_path),

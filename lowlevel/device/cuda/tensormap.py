@@ -17,7 +17,7 @@ _BYTES = 128
 _U32, _U64, _P = ctypes.c_uint32, ctypes.c_uint64, ctypes.POINTER
 
 #: CUtensorMapDataType, by element.
-_TYPES = {"int8": 0, "fp8": 0, "int32": 4, "fp16": 6, "fp32": 7, "bf16": 9}
+_TYPES = {"int8": 0, "fp8": 0, "int32": 3, "fp16": 6, "fp32": 7, "bf16": 9}
 _SWIZZLES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 
