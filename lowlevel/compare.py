@@ -12,7 +12,7 @@ from lowlevel.dtypes import ELEMENTS
 from lowlevel.problems.base import Problem
 from lowlevel.toolchain.arch import parse_arch
 from lowlevel.toolchain.binary import Request
-from lowlevel.toolchain.build import build
+from lowlevel.toolchain.build import build_here
 
 _THREADS = 256
 
@@ -29,7 +29,7 @@ def support_function(device: Device, source: str, entry: str, **defines: int):
     """A kernel of cu/support, compiled for this device."""
     pairs = tuple((name, str(value)) for name, value in defines.items())
     path = paths.kernel_root() / "cu" / "support" / source
-    binary = build(Request("cuda", path, parse_arch(device.limits.capability), (entry,), pairs))
+    binary = build_here(Request("cuda", path, parse_arch(device.limits.capability), (entry,), pairs))
     return device.load(binary).function(entry)
 
 

@@ -141,7 +141,10 @@ def group(variants: Sequence[Variant], shapes: str) -> list[Group]:
         text = shapes or DEFAULT_SHAPES.get(operation, "")
         for shape in parse_shape(text) if text else [()]:
             found.setdefault(make_problem(variant, shape), []).append(variant)
-    return [Group(problem, tuple(members), _library_group(problem).libraries) for problem, members in found.items()]
+    return [
+        Group(problem, tuple(members), _library_group(problem).libraries, _yardsticks(problem))
+        for problem, members in found.items()
+    ]
 
 
 def _library_group(problem: Problem) -> Group:

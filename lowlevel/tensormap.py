@@ -45,7 +45,7 @@ def broken_rules(spec: TensorMap, address: int) -> Iterator[str]:
         return
     rank, size = len(spec.shape), ELEMENTS[spec.element].bytes
     if not 1 <= rank <= 5 or len(spec.strides) != rank - 1 or len(spec.box) != rank:
-        yield f"rank {rank} with {len(spec.strides)} strides and {len(spec.box)} box sizes; rank is 1 to 5, strides one less"
+        yield f"rank {rank}, {len(spec.strides)} strides, {len(spec.box)} box sizes; rank is 1 to 5, strides one less"
         return
     if spec.swizzle not in SWIZZLES:
         yield f"swizzle '{spec.swizzle}' is unknown; known: {', '.join(SWIZZLES)}"

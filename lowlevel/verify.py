@@ -190,7 +190,10 @@ class Checker:
         return self._library
 
     def _make_comparison(self) -> Comparison:
-        contender = library.library_contenders(self.problem)[0]
+        contenders = library.library_contenders(self.problem)
+        if not contenders:
+            raise MissingError("no library call computes it")
+        contender = contenders[0]
         result, size = (self.device.allocate(self.output.nbytes) for _ in range(2))
         result.fill(POISON)
         contender.bind(self.device, self.problem, {**self.buffers, "C": result}).launch(self.stream)

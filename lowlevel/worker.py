@@ -6,14 +6,16 @@ runs in the parent. Children are spawned, never forked: a CUDA context does not 
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
-import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection
+from multiprocessing import connection, resource_tracker
 from typing import Any
 
 from lowlevel.errors import LowlevelError
@@ -41,14 +43,15 @@ class Worker:
     """One child process, started at the first call and replaced after it died.
 
     `initializer(*initargs)` runs in each fresh child. Functions and arguments must be picklable, so functions are
-    importable ones.
+    importable ones. The child lives no longer than the thread that started it.
     """
 
     def __init__(self, name: str, initializer: Callable | None = None, initargs: tuple = ()):
         self.name = name
         self._initializer, self._initargs = initializer, initargs
         self._process: multiprocessing.process.BaseProcess | None = None
-        self._pipe: Connection | None = None
+        self._pipe: connection.Connection | None = None
+        self._busy = False  # it has not said all that it has to say
 
     def call(self, function: Callable, *args: Any, deadline: float) -> Any:
         """The function's result; its LowlevelError is raised again here. `deadline` in seconds."""
@@ -64,15 +67,35 @@ class Worker:
                 return
             yield item
 
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    def start(self) -> None:
+        """Starts the child if none is running, and waits for its initializer."""
+        if self.alive:
+            return
+        self._spawn()
+        try:
+            self._receive(_START_DEADLINE_S)
+        except LowlevelError:
+            self.kill()  # an initializer that failed has left the child ending
+            raise
+
     def close(self) -> None:
-        """Ends the child: politely between calls, by SIGKILL if it does not answer."""
-        process, self._process = self._process, None
-        if self._pipe is not None:
+        """Ends the child: politely between calls, by SIGKILL in the middle of one."""
+        if self._process is not None and not self._busy:
             self._pipe.close()
-            self._pipe = None
+            self._process.join(timeout=5)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the child now, whatever it is doing. The next call starts another."""
+        process, self._process = self._process, None
         if process is not None:
-            process.join(timeout=5)
-            _kill(process)
+            self._pipe.close()
+            process.kill()
+            process.join(timeout=10)
 
     def __enter__(self) -> Worker:
         return self
@@ -80,51 +103,50 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self) -> None:
-        """Starts the child if none is running, and waits for its initializer."""
-        if self._process is not None and self._process.is_alive():
-            return
+    def _spawn(self) -> None:
+        """Starts a fresh child and does not wait for it."""
+        self.kill()
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve, args=(theirs, os.getpid(), self._initializer, self._initargs), name=self.name, daemon=True
         )
-        self._process.start()
+        with _interrupts_blocked():
+            self._process.start()
         theirs.close()
-        self._receive(_START_DEADLINE_S)
+        self._busy = True
 
     def _send(self, kind: str, function: Callable, args: tuple) -> None:
+        if self._busy:  # a stream was left before its end: what is still to come must not answer this call
+            self.kill()
         self.start()
-        try:
-            self._pipe.send((kind, function, args))
-        except (BrokenPipeError, ConnectionResetError):
-            self._process = None
-            self.start()
-            self._pipe.send((kind, function, args))
+        self._post((kind, function, args))
 
-    def _receive(self, deadline: float) -> tuple[str, Any]:
+    def _post(self, message: tuple) -> None:
+        self._busy = True
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `_receive` finds out how it died
+            self._pipe.send(message)
+
+    def _receive(self, deadline: float, since: float | None = None) -> tuple[str, Any]:
+        """The child's next message, `deadline` seconds from `since` (now) at most. Raises what became of it instead."""
+        wait = deadline if since is None else since + deadline - time.monotonic()
         try:
-            if not self._pipe.poll(deadline):
-                self._discard()
-                raise WorkerHung(f"no answer in {deadline:.0f} s; killed")
+            if not self._pipe.poll(max(0.0, wait)):
+                self.kill()
+                raise WorkerHung(f"no answer in {deadline:g} s; killed")
             kind, value = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             process = self._process
             process.join(timeout=5)
-            self._discard()
+            self.kill()
             raise WorkerDied(death(process.exitcode)) from None
         except KeyboardInterrupt:
-            self._discard()
+            self.kill()
             raise
+        self._busy = kind == "item"
         if kind == "error":
             raise value
         return kind, value
-
-    def _discard(self) -> None:
-        process, self._process = self._process, None
-        self._pipe.close()
-        self._pipe = None
-        _kill(process)
 
 
 class Pool:
@@ -134,45 +156,68 @@ class Pool:
         self._workers = [Worker(f"{name}-{i}") for i in range(max(1, n))]
 
     def map(self, function: Callable, arguments: Sequence[tuple], deadline: float) -> Iterator[tuple[int, Any]]:
-        """(index, result or exception) as they complete."""
-        todo = list(enumerate(arguments))[::-1]
-        running: dict[int, threading.Thread] = {}
-        done: list[tuple[int, Any]] = []
-        ready = threading.Condition()
-
-        def serve(worker: Worker) -> None:
-            while True:
-                with ready:
-                    if not todo:
-                        return
-                    index, args = todo.pop()
-                try:
-                    result = worker.call(function, *args, deadline=deadline)
-                except LowlevelError as error:
-                    result = error
-                with ready:
-                    done.append((index, result))
-                    ready.notify()
-
-        for i, worker in enumerate(self._workers[: len(arguments)]):
-            running[i] = threading.Thread(target=serve, args=(worker,), daemon=True)
-            running[i].start()
+        """(index, result or LowlevelError) as they complete. `deadline` is one call's, in seconds."""
+        todo = collections.deque((i, ("call", function, args)) for i, args in enumerate(arguments))
+        running: dict[Worker, _Call] = {}
         try:
-            for _ in range(len(arguments)):
-                with ready:
-                    while not done:
-                        ready.wait(0.2)
-                    item = done.pop(0)
-                yield item
+            for worker in self._workers[: len(todo)]:
+                running[worker] = _Call(worker, *todo.popleft(), deadline)
+            while running:
+                for worker in _ready(running):
+                    call = running[worker]
+                    if not call.advance():
+                        continue
+                    del running[worker]
+                    if todo:
+                        running[worker] = _Call(worker, *todo.popleft(), deadline)
+                    yield call.index, call.outcome
         finally:
-            with ready:
-                todo.clear()
             self.close()
 
     def close(self) -> None:
         for worker in self._workers:
-            with contextlib.suppress(Exception):
-                worker.close()
+            worker.close()
+
+
+class _Call:
+    """One call of a pool. Its worker may still have to start; then the message goes when it is ready."""
+
+    def __init__(self, worker: Worker, index: int, message: tuple, deadline: float):
+        self.index, self.outcome = index, None
+        self._worker, self._message, self._deadline = worker, message, deadline
+        if worker.alive:
+            self._send()
+        else:
+            worker._spawn()
+            self.since, self.limit = time.monotonic(), _START_DEADLINE_S
+
+    @property
+    def until(self) -> float:
+        return self.since + self.limit
+
+    def advance(self) -> bool:
+        """Takes what the worker says, or its silence past the limit. True when that ends the call."""
+        try:
+            kind, value = self._worker._receive(self.limit, self.since)
+            if kind == "ready":
+                self._send()
+                return False
+            self.outcome = value
+        except LowlevelError as error:
+            self.outcome = error
+        return True
+
+    def _send(self) -> None:
+        self.since, self.limit = time.monotonic(), self._deadline
+        self._worker._post(self._message)
+
+
+def _ready(running: dict[Worker, _Call]) -> list[Worker]:
+    """Waits for the first message or deadline; the workers that it concerns."""
+    wait = min(call.until for call in running.values()) - time.monotonic()
+    heard = connection.wait([worker._pipe for worker in running], max(0.0, wait))
+    now = time.monotonic()
+    return [worker for worker, call in running.items() if worker._pipe in heard or now >= call.until]
 
 
 def death(exitcode: int | None) -> str:
@@ -183,13 +228,18 @@ def death(exitcode: int | None) -> str:
     return f"exited with code {exitcode}"
 
 
-def _kill(process: multiprocessing.process.BaseProcess) -> None:
-    if process.is_alive():
-        process.kill()
-    process.join(timeout=10)
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A child started here inherits the block, so that Ctrl-C finds it deaf before `_serve` makes it so."""
+    resource_tracker.ensure_running()  # the first spawn starts it, and it lifts the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, parent: int, initializer: Callable | None, initargs: tuple) -> None:
+def _serve(pipe: connection.Connection, parent: int, initializer: Callable | None, initargs: tuple) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it ends us by closing the pipe
     _die_with_parent(parent)
     os.dup2(2, 1)  # what a compiler or driver prints must not land in the parent's tables
@@ -197,29 +247,26 @@ def _serve(pipe: Connection, parent: int, initializer: Callable | None, initargs
         if initializer is not None:
             initializer(*initargs)
     except BaseException as error:
-        _answer(pipe, "error", _portable(error))
+        pipe.send(("error", _portable(error)))
         return
-    _answer(pipe, "ready", None)
-    while True:
-        try:
-            kind, function, args = pipe.recv()
-        except (EOFError, ConnectionResetError, OSError):
-            return
-        try:
-            if kind == "call":
-                _answer(pipe, "result", function(*args))
-            else:
-                for item in function(*args):
-                    _answer(pipe, "item", item)
-                _answer(pipe, "end", None)
-        except (BrokenPipeError, ConnectionResetError):
-            return
-        except BaseException as error:
-            _answer(pipe, "error", _portable(error))
+    pipe.send(("ready", None))
+    with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):  # the parent is gone, or done with us
+        while True:
+            _answer(pipe, *pipe.recv())
 
 
-def _answer(pipe: Connection, kind: str, value: Any) -> None:
-    pipe.send((kind, value))
+def _answer(pipe: connection.Connection, kind: str, function: Callable, args: tuple) -> None:
+    try:
+        if kind == "call":
+            pipe.send(("result", function(*args)))
+        else:
+            for item in function(*args):
+                pipe.send(("item", item))
+            pipe.send(("end", None))
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except BaseException as error:
+        pipe.send(("error", _portable(error)))
 
 
 def _portable(error: BaseException) -> LowlevelError:
@@ -232,9 +279,7 @@ def _portable(error: BaseException) -> LowlevelError:
 
 def _die_with_parent(parent: int) -> None:
     """Linux sends SIGKILL when the parent is gone; elsewhere the closed pipe ends the child between calls."""
-    with contextlib.suppress(Exception):
-        import ctypes
-
+    with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os._exit(1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from lowlevel import catalog
-from lowlevel.catalog.entry import Variant
+from lowlevel.catalog.entry import Kernel, Variant
 from lowlevel.errors import UsageError
 
 
@@ -51,8 +51,11 @@ def matches(variant: Variant, pattern: str) -> bool:
     words = set(variant.name.partition("[")[2].rstrip("]").split(","))
     if not all(word in words for word in inside.rstrip("]").split(",") if word):
         return False
-    kernel = variant.kernel
-    return any(fnmatchcase(text, head) for text in (kernel.label, kernel.name, kernel.operation))
+    return any(fnmatchcase(text, head) for text in _names(variant.kernel))
+
+
+def _names(kernel: Kernel) -> tuple[str, ...]:
+    return (kernel.label, kernel.name, kernel.operation, f"{kernel.language}:{kernel.operation}")
 
 
 def nearest(pattern: str) -> str:

@@ -30,6 +30,15 @@ def build(request: Request) -> Binary:
     return result
 
 
+def build_here(request: Request) -> Binary:
+    """From the cache, or compiled in this process: for the harness's own kernels, inside a worker."""
+    binary = cache.load(request)
+    if binary is None:
+        binary = compile_one(request)
+        cache.store(request, binary)
+    return binary
+
+
 def build_all(
     requests: Sequence[Request],
     jobs: int | None = None,

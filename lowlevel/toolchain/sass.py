@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shutil
 import subprocess
@@ -46,7 +47,7 @@ def sass(cubin: bytes) -> str:
 def function_text(listing: str, entry: str) -> str:
     """The part of a listing that is one kernel's code."""
     marks = [(match.start(), match[1] or match[2]) for match in _FUNCTION.finditer(listing)] + [(len(listing), "")]
-    return "".join(listing[a:b] for (a, name), (b, _) in zip(marks, marks[1:], strict=False) if name == entry)
+    return "".join(listing[a:b] for (a, name), (b, _) in itertools.pairwise(marks) if name == entry)
 
 
 def instructions(listing: str) -> Counter[str]:

@@ -146,8 +146,8 @@ def check_shape(function: Function, shape: LaunchShape, limits: Limits, blocks_p
     total = function.static_shared + shape.shared
     if total > limits.shared_per_block_optin:
         raise UsageError(
-            f"{name}: {function.static_shared} bytes of static and {shape.shared} of dynamic shared memory make {total}, "
-            f"a block of {limits.name} has at most {limits.shared_per_block_optin}"
+            f"{name}: {function.static_shared} bytes of static and {shape.shared} of dynamic shared memory make "
+            f"{total}, a block of {limits.name} has at most {limits.shared_per_block_optin}"
         )
     if shape.cluster:
         _check_cluster(name, shape, limits)
