@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from lowlevel.errors import UsageError
@@ -86,39 +87,49 @@ def _gpu(
 
 
 #: name -> limits, for tables made without the device. Clocks are the maximum SM clock and the memory clock whose
-#: double rate times the bus is the data sheet's bandwidth.
+#: double rate times the bus is the data sheet's bandwidth. Of several boards of a chip, the usual one comes first.
+#: GeForce boards are left out: they sum at half the tensor rate of the capability.
 GPUS: dict[str, Limits] = {
     limits.name: limits
     for limits in (
         _gpu("T4", (7, 5), 40, 16, 4, 1590, 5001, 256, 64, 64, 1024, 16, 1),
-        _gpu("A100 PCIe 40GB", (8, 0), 108, 40, 40, 1410, 1215, 5120, 164, 163, 2048, 32, 1),
-        _gpu("A100 SXM 40GB", (8, 0), 108, 40, 40, 1410, 1215, 5120, 164, 163, 2048, 32, 1),
         _gpu("A100 SXM 80GB", (8, 0), 108, 80, 40, 1410, 1593, 5120, 164, 163, 2048, 32, 1),
+        _gpu("A100 SXM 40GB", (8, 0), 108, 40, 40, 1410, 1215, 5120, 164, 163, 2048, 32, 1),
+        _gpu("A100 PCIe 80GB", (8, 0), 108, 80, 40, 1410, 1512, 5120, 164, 163, 2048, 32, 1),
+        _gpu("A100 PCIe 40GB", (8, 0), 108, 40, 40, 1410, 1215, 5120, 164, 163, 2048, 32, 1),
         _gpu("A10", (8, 6), 72, 24, 6, 1695, 6251, 384, 100, 99, 1536, 16, 1),
         _gpu("L4", (8, 9), 58, 24, 48, 2040, 6251, 192, 100, 99, 1536, 24, 1),
         _gpu("L40S", (8, 9), 142, 48, 96, 2520, 9001, 384, 100, 99, 1536, 24, 1),
-        _gpu("H100 PCIe", (9, 0), 114, 80, 50, 1755, 1593, 5120, 228, 227, 2048, 32, 8),
         _gpu("H100 SXM", (9, 0), 132, 80, 50, 1980, 2619, 5120, 228, 227, 2048, 32, 8),
+        _gpu("H100 PCIe", (9, 0), 114, 80, 50, 1755, 1593, 5120, 228, 227, 2048, 32, 8),
         _gpu("H100 NVL", (9, 0), 132, 94, 50, 1785, 2619, 6016, 228, 227, 2048, 32, 8),
         _gpu("H200", (9, 0), 132, 141, 60, 1980, 3201, 6016, 228, 227, 2048, 32, 8),
+        _gpu("H200 NVL", (9, 0), 132, 141, 60, 1785, 3201, 6016, 228, 227, 2048, 32, 8),
+        _gpu("GH200 96GB", (9, 0), 132, 96, 60, 1980, 2619, 6144, 228, 227, 2048, 32, 8),
         _gpu("B200", (10, 0), 148, 180, 126, 1965, 3996, 8192, 228, 227, 2048, 32, 8),
     )
 }
 
 
 def find(name: str) -> Limits:
-    """A GPU by a part of its name, the first that has it. UsageError with the names there are."""
-    wanted = name.lower().replace("nvidia", "").strip()
-    for limits in GPUS.values():
-        if wanted and wanted in limits.name.lower():
-            return limits
-    raise UsageError(f"no GPU '{name}' in the table; there are: {', '.join(GPUS)}")
+    """A GPU by its name, else by words that its name has, the first that has them all. UsageError with near names."""
+    wanted = name.lower().replace("nvidia", "").replace("-", " ").split()
+    known = {gpu: gpu.lower().split() for gpu in GPUS}
+    for gpu, words in known.items():
+        if words == wanted:
+            return GPUS[gpu]
+    for gpu, words in known.items():
+        if wanted and set(wanted) <= set(words):
+            return GPUS[gpu]
+    near = difflib.get_close_matches(name.lower(), [gpu.lower() for gpu in GPUS], n=3, cutoff=0.5)
+    names = [gpu for gpu in GPUS if gpu.lower() in near] or list(GPUS)
+    raise UsageError(f"no GPU '{name}' in the table; there {'is' if len(names) == 1 else 'are'} {', '.join(names)}")
 
 
 def typical(arch: str) -> Limits:
     """The GPU that a static table of `arch` assumes: A100 for sm_80, H200 for sm_90, B200 for sm_100 ..."""
     preferred = {(8, 0): "A100 SXM 80GB", (9, 0): "H200", (10, 0): "B200", (10, 3): "B200", (12, 0): "L40S"}
-    number = arch.removeprefix("sm_").rstrip("af")
+    number = arch.removeprefix("sm_").rstrip("a")
     capability = (int(number[:-1]), int(number[-1]))
     if capability in preferred:
         return GPUS[preferred[capability]]
@@ -153,7 +164,7 @@ def occupancy(limits: Limits, threads: int, registers: int, shared: int) -> Occu
     warps_by_registers = 4 * (limits.registers_per_sm // 4 // per_warp) if registers else limits.threads_per_sm // 32
     per_block = -(-(shared + limits.shared_reserved) // 128) * 128
     counts = {
-        "threads": limits.threads_per_sm // 32 // warps,
+        "threads": limits.threads_per_sm // 32 // warps if threads <= limits.threads_per_block else 0,
         "blocks": limits.blocks_per_sm,
         "registers": warps_by_registers // warps,
         "shared memory": limits.shared_per_sm // per_block if per_block else limits.blocks_per_sm,

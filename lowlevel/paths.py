@@ -32,5 +32,5 @@ def cache_dir() -> Path:
     """Compiled kernels: $LOWLEVEL_CACHE, else the user's cache folder."""
     if own := os.environ.get("LOWLEVEL_CACHE"):
         return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "lowlevel"

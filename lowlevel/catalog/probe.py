@@ -24,7 +24,7 @@ KERNELS = (
             cooperative=True,
             workspace=word_a_block,
         ),
-        expect=Expect(sass={"sm_80": ("RED", "LDG")}),
+        expect=Expect(sass={"sm_80": ("RED",), "sm_90": ("REDG",)}),
     ),
     Kernel(
         "cuda",

@@ -92,14 +92,15 @@ def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Na
     return rows
 
 
-def problems_of(variant: Variant, shapes: str) -> list[Problem]:
-    """The shapes given, or those around the variant's tile where mistakes show."""
+def problems_of(variant: Variant, shapes: str, full: bool = False) -> list[Problem]:
+    """The shapes given, or those around the variant's tile where mistakes show; `full` for the whole product."""
     operation, config = variant.kernel.operation, variant.config
     if operation == "probe":
         return [make_problem(variant)]
     if shapes:
         return [make_problem(variant, shape) for shape in parse_shape(shapes)]
-    edges = edge_shapes(config.get("BM", 64), config.get("BN", 64), config.get("BK", 8), config.get("STAGES", 1))
+    sizes = (config.get(name, default) for name, default in (("BM", 64), ("BN", 64), ("BK", 8), ("STAGES", 1)))
+    edges = edge_shapes(*sizes, full=full)
     if operation != "gemm":
         edges = list(dict.fromkeys(shape[:2] for shape in edges))
     return [make_problem(variant, shape) for shape in edges]

@@ -19,8 +19,9 @@ class Arch:
     about: str
 
     @property
-    def suffix(self) -> str:
-        return self.name[-1] if self.name[-1] in "af" else ""
+    def only(self) -> bool:
+        """Whether code for it runs nowhere else: a name that ends in 'a'."""
+        return self.name.endswith("a")
 
 
 ARCHS = {
@@ -37,8 +38,12 @@ ARCHS = {
         Arch("sm_100a", (10, 0), "Blackwell with tcgen05"),
         Arch("sm_103", (10, 3), "Blackwell: B300"),
         Arch("sm_103a", (10, 3), "Blackwell B300 with tcgen05"),
+        Arch("sm_110", (11, 0), "Blackwell: Jetson Thor"),
+        Arch("sm_110a", (11, 0), "Blackwell Jetson Thor with tcgen05"),
         Arch("sm_120", (12, 0), "Blackwell: RTX 50"),
-        Arch("sm_120a", (12, 0), "Blackwell RTX 50 with its own instructions"),
+        Arch("sm_120a", (12, 0), "Blackwell RTX 50 with block-scaled mma.sync"),
+        Arch("sm_121", (12, 1), "Blackwell: DGX Spark"),
+        Arch("sm_121a", (12, 1), "Blackwell DGX Spark with block-scaled mma.sync"),
     )
 }
 
@@ -47,7 +52,7 @@ def parse_arch(text: str | tuple[int, int]) -> str:
     """`90`, `9.0`, `sm_90`, `compute_90` and (9, 0) are all sm_90; a suffix is kept. UsageError if unknown."""
     if isinstance(text, tuple):
         text = f"{text[0]}{text[1]}"
-    match = re.fullmatch(r"(?:sm_|compute_)?(\d+)\.?(\d)([af]?)", text.strip().lower())
+    match = re.fullmatch(r"(?:sm_|compute_)?(\d+)\.?(\d)(a?)", text.strip().lower())
     name = f"sm_{match[1]}{match[2]}{match[3]}" if match else text
     if name not in ARCHS:
         raise UsageError(f"unknown architecture '{text}'; known: {', '.join(ARCHS)}")
@@ -61,13 +66,13 @@ def capability(arch: str) -> tuple[int, int]:
 def runs_on(arch: str, device: tuple[int, int]) -> bool:
     """Whether code compiled for `arch` can run on a device: as it is, or its PTX compiled by the driver."""
     own = ARCHS[parse_arch(arch)]
-    return device == own.capability if own.suffix else device >= own.capability
+    return device == own.capability if own.only else device >= own.capability
 
 
 def loads_as_cubin(arch: str, device: tuple[int, int]) -> bool:
     """Whether the machine code itself loads: the same major version, and no newer minor one."""
     own = ARCHS[parse_arch(arch)]
-    if own.suffix:
+    if own.only:
         return device == own.capability
     return device[0] == own.capability[0] and device[1] >= own.capability[1]
 
@@ -81,19 +86,16 @@ def target_for(written_for: tuple[str, ...], wanted: str) -> str:
     """
     wanted = parse_arch(wanted)
     target = capability(wanted)
-    plain = [a for a in written_for if not ARCHS[a].suffix]
     for arch in written_for:
-        if ARCHS[arch].suffix and ARCHS[arch].capability == target:
+        if ARCHS[arch].only and ARCHS[arch].capability == target:
             return arch
-    if any(ARCHS[a].capability <= target for a in plain):
+    if any(runs_on(arch, target) for arch in written_for):
         return wanted
     raise UsageError(f"written for {', '.join(written_for)}; {_why_not(written_for, wanted)}")
 
 
 def _why_not(written_for: tuple[str, ...], wanted: str) -> str:
-    for arch in written_for:
-        if arch == "sm_90a":
-            return f"wgmma exists only on sm_90a, so there is no {wanted} build"
-        if ARCHS[arch].suffix:
-            return f"its instructions exist only on {arch}, so there is no {wanted} build"
-    return f"{wanted} is older"
+    if not all(ARCHS[arch].only for arch in written_for):
+        return f"{wanted} is older"
+    what = "wgmma exists" if written_for == ("sm_90a",) else "its instructions exist"
+    return f"{what} only on {' and '.join(written_for)}, so there is no {wanted} build"

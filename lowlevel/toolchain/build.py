@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from lowlevel.errors import CompileError, LowlevelError, UsageError
+from lowlevel.errors import CompileError, LowlevelError, MissingError, UsageError
 from lowlevel.toolchain import cache, nvjitlink, nvrtc
 from lowlevel.toolchain.binary import Binary, Request
 from lowlevel.worker import Pool, WorkerDied, WorkerFailed, WorkerHung
@@ -32,10 +32,11 @@ def build(request: Request) -> Binary:
 
 def build_here(request: Request) -> Binary:
     """From the cache, or compiled in this process: for the harness's own kernels, inside a worker."""
-    binary = cache.load(request)
+    key = _key(request)
+    binary = cache.load(request, key)
     if binary is None:
         binary = compile_one(request)
-        cache.store(request, binary)
+        cache.store(request, key, binary)
     return binary
 
 
@@ -50,35 +51,50 @@ def build_all(
 
     Equal requests are compiled once. Cache hits start no child process.
     """
+    wanted = dict.fromkeys(requests)
     results: dict[Request, Binary | LowlevelError] = {}
-    for request in requests:
-        if request not in results and (hit := _cached(request)) is not None:
+    misses: list[tuple[Request, str]] = []
+    for request in wanted:
+        try:
+            key = _key(request)
+        except UsageError as error:
+            results[request] = error
+            continue
+        if (hit := cache.load(request, key)) is None:
+            misses.append((request, key))
+        else:
             results[request] = hit
-    misses = [r for r in dict.fromkeys(requests) if r not in results]
     if progress:
-        progress(len(results), len(results) + len(misses))
+        progress(len(results), len(wanted))
     if misses:
         pool = Pool(min(jobs or os.cpu_count() or 1, len(misses)), "compile")
-        for index, result in pool.map(compiler, [(r,) for r in misses], deadline):
-            request = misses[index]
+        for index, result in pool.map(compiler, [(request,) for request, _ in misses], deadline):
+            request, key = misses[index]
             results[request] = _told(request, result)
             if isinstance(result, Binary):
-                cache.store(request, result)
+                cache.store(request, key, result)
             if progress:
-                progress(len(results), len(set(requests)))
+                progress(len(results), len(wanted))
     return [results[request] for request in requests]
 
 
-def _cached(request: Request) -> Binary | LowlevelError | None:
+def _key(request: Request) -> str:
     try:
-        return cache.load(request)
+        return cache.key(request)
     except OSError as error:
-        return UsageError(f"cannot read {request.source}: {error.strerror}")
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from None
 
 
 def _told(request: Request, result: Binary | LowlevelError) -> Binary | LowlevelError:
-    """A compiler that crashed or hung is a fact about this source: say which."""
-    if isinstance(result, WorkerDied | WorkerHung | WorkerFailed):
-        name = "NVRTC" if request.language == "cuda" else "nvJitLink"
-        return CompileError(f"{request.source.name}: compiler {result} ({name}, {request.arch})")
-    return result
+    """A compiler that crashed, hung or failed is a fact about this source: say which."""
+    module = nvrtc if request.language == "cuda" else nvjitlink
+    what = {WorkerDied: "compiler", WorkerHung: "compiler hung:", WorkerFailed: "compiling failed:"}.get(type(result))
+    if what is None:
+        return result
+    try:
+        compiler = module.compiler_name()
+    except MissingError as error:
+        return error
+    return CompileError(
+        f"{request.source.name}: {what} {result}, {compiler}, {request.arch}", getattr(result, "traceback", "")
+    )

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import pickle
 import sys
 import tempfile
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,76 +20,62 @@ from lowlevel import paths
 from lowlevel.toolchain import headers, nvrtc
 from lowlevel.toolchain.binary import Binary, Request
 
-_FORMAT = 1
-
 
 def key(request: Request) -> str:
-    """SHA-256 over source, headers, options, architecture, entries and the compiler's identity."""
-    digest = hashlib.sha256()
+    """SHA-256 over source, headers, options, architecture, entries, the compiler's build and our own code.
+
+    Raises OSError when a source cannot be read.
+    """
     files, system = headers.included(request.source) if request.language == "cuda" else ([], [])
-    facts = [_FORMAT, request.language, request.source.name, request.arch, request.entries, request.defines]
-    facts += [nvrtc.OPTIONS if request.language == "cuda" else (), system, compiler_identity(request.language)]
-    digest.update(repr(facts).encode())
+    facts = [request.language, request.arch, request.entries, request.defines, nvrtc.OPTIONS, system]
+    digest = hashlib.sha256(repr((facts, compiler_identity(request.language), _own_code())).encode())
     for path in (request.source, *files):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
 
 
 @functools.cache
 def compiler_identity(language: str) -> str:
-    """Version and build of the compiler, told from its library without loading it.
-
-    The library's path, size and time of change stand for its build; a different one is a different compiler.
-    """
-    library = library_path("nvrtc" if language == "cuda" else "nvJitLink")
-    if library is None:
-        return "none"
-    status = library.stat()
-    return f"{library.name}:{status.st_size}:{status.st_mtime_ns}"
-
-
-def library_path(name: str) -> Path | None:
-    """Where pathfinder finds a CUDA library; remembered on disk, since asking loads the library."""
-    memo = paths.cache_dir() / "libraries.json"
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        path = Path(json.loads(memo.read_text())[f"{sys.prefix}:{name}"])
-        if path.is_file():
-            return path
+    """The build of the compiler: its library's path, size and time of change, so that it need not be asked."""
     try:
         from cuda import pathfinder
 
-        path = Path(pathfinder.load_nvidia_dynamic_lib(name).abs_path).resolve()
-    except (ImportError, RuntimeError):
-        return None
-    with contextlib.suppress(OSError):
-        known = {}
-        with contextlib.suppress(OSError, ValueError):
-            known = json.loads(memo.read_text())
-        write(memo, json.dumps({**known, f"{sys.prefix}:{name}": str(path)}).encode())
-    return path
+        path = pathfinder.load_nvidia_dynamic_lib("nvrtc" if language == "cuda" else "nvJitLink").abs_path
+        status = os.stat(path)
+    except (ImportError, RuntimeError, OSError):
+        return "none"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
-def load(request: Request) -> Binary | None:
-    """The binary made from the same request before, or None."""
-    try:
-        data = _file(request).read_bytes()
-    except OSError:
-        return None
-    checksum, body = data[:32], data[32:]
-    if hashlib.sha256(body).digest() != checksum:
-        return None
-    with contextlib.suppress(Exception):
-        return replace(pickle.loads(body), cached=True, source=str(request.source))
+@functools.cache
+def _own_code() -> str:
+    """What we make of a compiler's output is in the cache too, so a change of this package is a change of it."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def load(request: Request, key: str) -> Binary | None:
+    """The binary kept under `key`, or None when there is none or it does not check."""
+    with contextlib.suppress(Exception):  # a damaged pickle can raise anything
+        data = _file(key).read_bytes()
+        checksum, body = data[:32], data[32:]
+        if hashlib.sha256(body).digest() == checksum:
+            return replace(pickle.loads(body), cached=True, source=str(request.source))
     return None
 
 
-def store(request: Request, binary: Binary) -> None:
-    """Keeps a binary; where the folder cannot be written, warns once and goes on without."""
+def store(request: Request, key_before: str, binary: Binary) -> None:
+    """Keeps a binary, unless its sources changed while they were compiled. Where the folder cannot be written,
+    says so once and goes on without."""
     body = pickle.dumps(binary)
     try:
-        write(_file(request), hashlib.sha256(body).digest() + body)
+        if key(request) == key_before:
+            write(_file(key_before), hashlib.sha256(body).digest() + body)
     except OSError as error:
-        _warn_once(f"compiled kernels are not kept: {paths.cache_dir()}: {error.strerror}; set LOWLEVEL_CACHE")
+        _say_once(f"compiled kernels are not kept: {paths.cache_dir()}: {error.strerror}; set LOWLEVEL_CACHE")
 
 
 def write(path: Path, data: bytes) -> None:
@@ -108,11 +92,10 @@ def write(path: Path, data: bytes) -> None:
         raise
 
 
-def _file(request: Request) -> Path:
-    name = key(request)
-    return paths.cache_dir() / "kernels" / name[:2] / name
+def _file(key: str) -> Path:
+    return paths.cache_dir() / "kernels" / key[:2] / key
 
 
 @functools.cache
-def _warn_once(text: str) -> None:
-    warnings.warn(text, stacklevel=2)
+def _say_once(text: str) -> None:
+    print(f"lowlevel: {text}", file=sys.stderr)

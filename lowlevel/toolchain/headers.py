@@ -9,11 +9,24 @@ from lowlevel import paths
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
-#: Header -> the wheel that carries it, for the message when it is missing.
-_WHEELS = (
-    ("cuda_fp16.h cuda_bf16.h cuda_fp8.h cuda_runtime.h cuda_pipeline.h", "nvidia-cuda-runtime"),
-    ("mma.h crt/mma.h", "nvidia-cuda-crt (CUDA 12: nvidia-cuda-nvcc-cu12)"),
-    ("cooperative_groups.h cuda/barrier cuda/pipeline nv/target cuda/std/type_traits", "nvidia-cuda-cccl"),
+#: Headers, and what carries them, for the message when one is missing.
+_CARRIERS = (
+    (
+        "cuda_fp16.h cuda_bf16.h cuda_fp8.h cuda_runtime.h cuda_pipeline.h",
+        "pip install nvidia-cuda-runtime (CUDA 12: nvidia-cuda-runtime-cu12), or set CUDA_HOME to a toolkit",
+    ),
+    (
+        "mma.h crt/mma.h",
+        "pip install nvidia-cuda-crt (CUDA 12: nvidia-cuda-nvcc-cu12), or set CUDA_HOME to a toolkit",
+    ),
+    (
+        "cooperative_groups.h cuda/barrier cuda/pipeline nv/target cuda/std/type_traits cuda/std/cstdint",
+        "pip install nvidia-cuda-cccl (CUDA 12: nvidia-cuda-cccl-cu12), or set CUDA_HOME to a toolkit",
+    ),
+    (
+        "stdint.h stddef.h stdlib.h stdio.h string.h math.h assert.h cstdint cstddef cmath type_traits utility",
+        "NVRTC has no standard library; do without, or include <cuda/std/...> of nvidia-cuda-cccl",
+    ),
 )
 
 
@@ -23,7 +36,7 @@ def include_dir() -> Path:
 
 
 def included(source: Path) -> tuple[list[Path], list[str]]:
-    """(files of `#include "..."`, recursively; names in `#include <...>`), each once, in order."""
+    """(project files, recursively; names of others: `<...>`, or "..." and not found), each once, in order."""
     files: dict[Path, None] = {}
     system: dict[str, None] = {}
     _walk(source, files, system)
@@ -31,16 +44,14 @@ def included(source: Path) -> tuple[list[Path], list[str]]:
 
 
 def _walk(source: Path, files: dict[Path, None], system: dict[str, None]) -> None:
-    for kind, name in _INCLUDE.findall(source.read_text(errors="replace")):
-        if kind == "<":
+    for kind, name in _INCLUDE.findall(source.read_text(encoding="utf-8", errors="replace")):
+        folders = (source.parent, include_dir()) if kind == '"' else (include_dir(),)
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is None:
             system[name] = None
-            continue
-        for folder in (source.parent, include_dir()):
-            path = folder / name
-            if path.is_file() and path not in files:
-                files[path] = None
-                _walk(path, files, system)
-                break
+        elif path not in files:
+            files[path] = None
+            _walk(path, files, system)
 
 
 def cuda_include_dirs() -> list[Path]:
@@ -56,8 +67,8 @@ def cuda_include_dirs() -> list[Path]:
 
 
 def missing_header_advice(name: str) -> str:
-    """What to install for a header that no folder has."""
-    for headers, wheel in _WHEELS:
+    """What to do about a header that no folder has."""
+    for headers, advice in _CARRIERS:
         if name in headers.split():
-            return f"pip install {wheel}, or set CUDA_HOME to a toolkit"
+            return advice
     return "it is neither beside the source nor in cu/include, and no CUDA wheel is known to carry it"

@@ -45,11 +45,11 @@ def resources(log: str) -> dict[str, Resources]:
 
 def advisories(log: str) -> tuple[str, ...]:
     """Lines that say that code was serialized, a directive ignored, a wait injected, or warn of anything."""
-    lines = (line.strip() for line in log.splitlines())
+    lines = (line.strip() for line in log.splitlines() if not line.startswith("Remark: "))  # how to silence warnings
     return tuple(dict.fromkeys(line for line in lines if any(word in line.lower() for word in _REMARKS)))
 
 
 def first_error(log: str) -> str:
     """The first line that reports an error, else the first line, else a remark that the log is empty."""
-    lines = [line.strip() for line in log.replace("\0", "").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
     return next((line for line in lines if re.search(r"\berror\b|fatal", line)), lines[0] if lines else "empty log")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 
-from lowlevel.errors import CompileError, MissingError
-from lowlevel.toolchain import log, nvrtc
+from lowlevel.errors import CompileError, MissingError, UsageError
+from lowlevel.toolchain import log, nvrtc, signature
 from lowlevel.toolchain.binary import Binary, Request
 
 
@@ -35,7 +35,9 @@ def assemble(request: Request) -> Binary:
     """Raises CompileError whose text is `file:line: what ptxas says: the line`, with the whole log."""
     linker = bindings()
     began = time.perf_counter()
-    ptx = request.source.read_text()
+    ptx = request.source.read_text(encoding="utf-8")
+    if not signature.target(ptx):
+        raise CompileError(f"{request.source.name}: not a PTX module: it has no '.target'")
     text, cubin = link(linker, ptx, request)
     return Binary(
         language=request.language,
@@ -53,7 +55,11 @@ def assemble(request: Request) -> Binary:
 
 def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
     data = ptx.encode()
-    handle = linker.create(3, [f"-arch={request.arch}", "-Xptxas=-v", "-Xptxas=--warn-on-spills"])
+    options = [f"-arch={request.arch}", "-Xptxas=-v", "-Xptxas=--warn-on-spills"]
+    try:
+        handle = linker.create(len(options), options)
+    except linker.nvJitLinkError as error:
+        raise UsageError(f"{compiler_name()} does not know {request.arch}: {error}") from None
     try:
         linker.add_data(handle, linker.InputType.PTX, data, len(data), request.source.name)
         linker.complete(handle)
@@ -83,4 +89,4 @@ def _log(size_of, get, handle) -> str:
     data = bytearray(size_of(handle))
     if data:
         get(handle, data)
-    return data.decode(errors="replace").rstrip("\0").rstrip() + "\n"
+    return data.decode(errors="replace").replace("\0", "").rstrip() + "\n"

@@ -7,7 +7,7 @@ import time
 
 from lowlevel.errors import CompileError, MissingError, UsageError
 from lowlevel.toolchain import headers, log, signature
-from lowlevel.toolchain.arch import ARCHS
+from lowlevel.toolchain.arch import capability
 from lowlevel.toolchain.binary import Binary, Entry, Request
 
 #: Every compilation's options; a request adds architecture, folders and defines.
@@ -48,7 +48,7 @@ def compile_cuda(request: Request) -> Binary:
     nvrtc = bindings()
     began = time.perf_counter()
     _check_arch(nvrtc, request.arch)
-    source = request.source.read_text()
+    source = request.source.read_text(encoding="utf-8")
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), str(request.source).encode(), 0, [], [])
     try:
         options = [text.encode() for text in compile_options(request)]
@@ -66,7 +66,7 @@ def compile_cuda(request: Request) -> Binary:
         cubin=cubin,
         ptx=ptx,
         entries=entries(request, ptx, text),
-        advisories=log.advisories(text),
+        advisories=log.advisories(text.replace(str(request.source), request.source.name)),
         log=text,
         compiler=compiler_name(),
         seconds=time.perf_counter() - began,
@@ -96,8 +96,8 @@ def entries(request: Request, ptx: str, text: str) -> dict[str, Entry]:
 def _check_arch(nvrtc, arch: str) -> None:
     _, count = nvrtc.nvrtcGetNumSupportedArchs()
     _, supported = nvrtc.nvrtcGetSupportedArchs()
-    number = 10 * ARCHS[arch].capability[0] + ARCHS[arch].capability[1]
-    if number not in list(supported)[:count]:
+    major, minor = capability(arch)
+    if 10 * major + minor not in list(supported)[:count]:
         from cuda import pathfinder
 
         where = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
@@ -106,14 +106,17 @@ def _check_arch(nvrtc, arch: str) -> None:
 
 
 def _explain(request: Request, text: str, name: str) -> str:
-    if match := re.search(r'could not open source file "([^"]+)"', text) or re.search(
-        r"cannot open source file \"([^\"]+)\"", text
-    ):
+    if match := re.search(r'(?:could not|cannot) open source file "([^"]+)"', text):
         folders = [str(headers.include_dir()), *map(str, headers.cuda_include_dirs())]
         advice = headers.missing_header_advice(match[1])
         return f"{request.source.name}: header '{match[1]}' not found in {', '.join(folders)}: {advice}"
     first = log.first_error(text).replace(str(request.source), request.source.name)
-    return f"{first} ({name}, {compiler_name()}, {request.arch})"
+    if first.startswith("ptxas"):  # it numbers the lines of the PTX, which nobody sees
+        first = f"{request.source.name}: {first.split(':', 1)[-1].strip()}"
+    first = re.sub(r"^(\S+)\((\d+)\): ", r"\1:\2: ", first)
+    if name != "NVRTC_ERROR_COMPILATION":
+        first += f" ({name})"
+    return f"{first} ({compiler_name()}, {request.arch})"
 
 
 def _bytes(size_of, get, program) -> bytes:
@@ -124,5 +127,5 @@ def _bytes(size_of, get, program) -> bytes:
 
 
 def _text(size_of, get, program) -> str:
-    """Logs and PTX end in one or two NULs, which other tools choke on."""
-    return _bytes(size_of, get, program).decode(errors="replace").rstrip("\0").rstrip(" \n") + "\n"
+    """Logs and PTX end in NULs, and a log may have one inside: other tools choke on them."""
+    return _bytes(size_of, get, program).decode(errors="replace").replace("\0", "").rstrip() + "\n"

@@ -38,9 +38,10 @@ def sass(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True)
     if done.returncode:
-        raise MissingError(f"nvdisasm failed: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        said = " ".join((done.stderr or done.stdout).split())
+        raise MissingError(f"{tool} cannot read this cubin (exit code {done.returncode}): {said}")
     return done.stdout
 
 

@@ -10,6 +10,8 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", re.DOTALL)
 _PARAM = re.compile(r"\.param\s+(.*?)\s*([\w$]+)\s*(?:\[(\d+)\])?\s*$", re.DOTALL)
 _ALIGN = re.compile(r"\.align\s+(\d+)")
+# `.ptr .global .align 16` speaks of what a pointer points at.
+_POINTEE = re.compile(r"\.ptr\b(?:\s*\.(?:const|global|local|shared)\b)?(?:\s*\.align\s+\d+)?")
 _TYPE = re.compile(r"\.([bsuf]\d+)\b")
 
 
@@ -35,7 +37,7 @@ def entries(ptx: str) -> dict[str, tuple[Parameter, ...]]:
 
 
 def _parameter(text: str) -> Parameter:
-    match = _PARAM.match(text.strip())
+    match = _PARAM.match(_POINTEE.sub("", text.strip()))
     type_ = _TYPE.search(match[1])[1]
     element = int(type_[1:]) // 8
     align = _ALIGN.search(match[1])

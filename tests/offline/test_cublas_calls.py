@@ -2,7 +2,7 @@
 arguments that it is given, so a wrong order, type, size or scalar gives a wrong product."""
 
 # The fakes have the names and arguments of what they stand for, used or not.
-# ruff: noqa: ARG002, N802, N815
+# ruff: noqa: N802, N815
 
 from __future__ import annotations
 

@@ -1,0 +1,69 @@
+"""The bench end to end on the GPU; kernels that hang, fault or are wrong cost their own rows."""
+
+import io
+
+import pytest
+
+from lowlevel import catalog, paths
+from lowlevel.bench import BenchOptions, run_bench
+from lowlevel.device.cuda.driver import probe
+from lowlevel.results import Results
+
+pytestmark = pytest.mark.skipif(bool(probe()), reason=str(probe()))
+
+
+def bench(tmp_path, **options):
+    path = tmp_path / "rows.json"
+    code = run_bench(BenchOptions(json_path=path, budget=2.0, **options), io.StringIO())
+    return code, Results.load(path).rows
+
+
+def test_a_small_ladder(tmp_path):
+    code, rows = bench(tmp_path, patterns=("gemm/0*",), shapes="512")
+    assert code == 0, [(r.variant, r.reason) for r in rows]
+    assert {r.status for r in rows} == {"ok"}
+    for row in rows:
+        assert row.median_us > 0
+        assert row.timer in ("graph", "events")
+        assert row.vs_cublas > 0
+        assert row.ratio_low <= row.vs_best_library <= row.ratio_high
+
+
+@pytest.mark.parametrize("timer", ["graph", "events", "cold"])
+def test_every_timer(tmp_path, timer):
+    code, rows = bench(tmp_path, patterns=("cuda:gemm/02_tiled",), shapes="256x300x200", timer=timer)
+    assert code == 0
+    assert {r.timer for r in rows} == {timer}
+
+
+def test_an_older_architecture_runs_through_its_ptx(tmp_path):
+    code, rows = bench(tmp_path, patterns=("cuda:gemm/02_tiled",), shapes="300", arch="sm_80")
+    assert code == 0
+    assert next(r for r in rows if r.language == "cuda").arch == "sm_80"
+
+
+SPOILED = {
+    "hang": ("acc += As[y][k] * Bs[k][x];", "while (clock64()) acc += As[y][k] * Bs[k][x];"),
+    "failed": ("C[(long long)m * ldc + n] = acc;", "C[(1ll << 40) + n] = acc;"),
+    "wrong": ("__syncthreads();  // everyone is done", "acc += 1.0f;  //"),
+}
+
+
+@pytest.mark.parametrize("status", SPOILED)
+def test_a_spoiled_kernel_costs_its_row(tmp_path, monkeypatch, status):
+    """02 with one line changed: it loops for ever, writes far outside, or computes something else."""
+    old, new = SPOILED[status]
+    (tmp_path / "cu" / "gemm").mkdir(parents=True)
+    text = (paths.kernel_root() / "cu/gemm/02_tiled.cu").read_text()
+    assert old in text
+    (tmp_path / "cu/gemm/02_tiled.cu").write_text(text.replace(old, new))
+    naive = paths.kernel_root() / "cu/gemm/01_naive.cu"
+    (tmp_path / "cu/gemm/01_naive.cu").write_text(naive.read_text())
+    monkeypatch.setattr(catalog.paths, "kernel_root", lambda: tmp_path)
+    monkeypatch.setattr("lowlevel.bench.VERIFY_DEADLINE_S", 20.0)
+    code, rows = bench(tmp_path, patterns=("cuda:gemm/0*",), shapes="256")
+    found = {(r.variant, r.language): r for r in rows}
+    assert code == 1
+    assert found["gemm/02_tiled", "cuda"].status == status, found["gemm/02_tiled", "cuda"].reason
+    assert found["gemm/01_naive", "cuda"].status == "ok"
+    assert found["library/cublas", "library"].status == "ok"

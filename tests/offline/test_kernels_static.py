@@ -1,0 +1,114 @@
+"""Every kernel, compiled for every architecture asked for: no spills, no unexplained remark, the right instructions."""
+
+import re
+
+import pytest
+
+from lowlevel import catalog, paths, static
+from lowlevel.catalog.entry import LANGUAGES, Twin
+from lowlevel.errors import CompileError
+from lowlevel.toolchain import sass, signature
+from lowlevel.toolchain.binary import Request
+from lowlevel.toolchain.build import build, build_all
+
+ROOT = paths.kernel_root()
+
+
+@pytest.fixture(scope="session")
+def built(request):
+    """(variant name, arch) -> binary, all compiled together on every core."""
+    pairs = [(p.values[0], p.values[1]) for p in _pairs(request.config)]
+    binaries = build_all([catalog.request(variant, arch) for variant, arch in pairs])
+    return {(variant.name, arch): binary for (variant, arch), binary in zip(pairs, binaries, strict=True)}
+
+
+def _pairs(config):
+    from conftest import variants_and_archs
+
+    return variants_and_archs(config)
+
+
+@pytest.fixture
+def binary(built, variant, arch, seen):
+    found = built[variant.name, arch]
+    seen(variant, arch, "failed" if isinstance(found, CompileError) else "compiled")
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def test_compiles_clean(binary, variant):
+    spills = sum(entry.resources.spills for entry in binary.entries.values())
+    assert spills <= variant.kernel.expect.spills
+    assert static.unexplained(variant, binary) == ()
+
+
+def test_parameters_match_the_catalog(binary, variant):
+    for step in variant.kernel.steps:
+        assert len(binary.entries[step.entry].parameters) == len(step.params)
+
+
+def test_instructions_are_there(binary, variant):
+    if sass.disassembler() is None:
+        pytest.skip("no nvdisasm")
+    _, missing = static.expected_instructions(variant, binary.arch, binary)
+    assert missing == ()
+
+
+def test_every_file_has_an_entry_and_every_entry_a_file():
+    files = {
+        p.relative_to(ROOT).as_posix()
+        for folder, ending in LANGUAGES.values()
+        for p in (ROOT / folder).rglob(f"*{ending}")
+        if p.relative_to(ROOT).parts[1] not in ("include", "support")
+    }
+    assert files == {kernel.path for kernel in catalog.kernels()}
+
+
+def test_entries_are_well_formed():
+    for kernel in catalog.kernels():
+        assert re.fullmatch(r"\w+/\w+", kernel.name)
+        assert "\n" not in catalog.idea(kernel)
+        assert kernel.expect.sass, f"{kernel.label} says no instruction that it is about"
+        if isinstance(kernel.idea, Twin):
+            assert any(k.name == kernel.name and k.language == kernel.idea.language for k in catalog.kernels())
+
+
+def test_row_names_are_unique_and_found_again():
+    names = [variant.name for variant in catalog.variants()]
+    assert len(set(names)) == len(names)
+    for variant in catalog.variants():
+        assert catalog.find(variant.name) == variant
+
+
+@pytest.mark.smoke12
+@pytest.mark.parametrize("kernel", [k for k in catalog.kernels() if k.language == "ptx"], ids=lambda k: k.name)
+def test_a_ptx_file_claims_the_lowest_version_that_assembles(kernel, tmp_path):
+    text = (ROOT / kernel.path).read_text()
+    claimed = signature.version(text)
+    assert f"{claimed[0]}.{claimed[1]}" == kernel.expect.version
+    assert signature.target(text) == kernel.archs[0]
+    older = {(6, 3): "6.2", (7, 0): "6.5", (7, 4): "7.3", (8, 0): "7.8"}[claimed]
+    lowered = tmp_path / "lowered.ptx"
+    lowered.write_text(re.sub(r"\.version \S+", f".version {older}", text))
+    with pytest.raises(CompileError):
+        build(Request("ptx", lowered, kernel.archs[0], (kernel.entry,)))
+
+
+@pytest.mark.smoke12
+@pytest.mark.parametrize("kernel", catalog.kernels(), ids=lambda k: k.label)
+def test_one_build_of_every_kernel(kernel):
+    """What the CUDA 12 packages repeat."""
+    binary = build(catalog.request(kernel.variants()[0], kernel.archs[-1]))
+    assert {step.entry for step in kernel.steps} <= set(binary.entries)
+    assert binary.cubin[:4] == b"\x7fELF"
+
+
+def test_support_kernels_compile():
+    outputs = ("FP32", "FP16", "BF16", "INT32")
+    compare = ROOT / "cu/support/compare.cu"
+    requests = [Request("cuda", compare, "sm_80", ("compare",), ((f"OUT_{o}", "1"),)) for o in outputs]
+    requests.append(Request("cuda", ROOT / "cu/support/clock.cu", "sm_80", ("clock_probe",)))
+    for binary in build_all(requests):
+        assert not isinstance(binary, Exception), binary
+        assert binary.advisories == ()
