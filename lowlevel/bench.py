@@ -17,6 +17,7 @@ from typing import TextIO
 from lowlevel import catalog, gpu_worker, paths, report, results, roofline, suite
 from lowlevel.catalog import library
 from lowlevel.catalog.entry import Variant
+from lowlevel.contender import launch_shape
 from lowlevel.errors import DeviceError, LowlevelError, UsageError
 from lowlevel.hardware import Limits
 from lowlevel.measure import Measurement, Options
@@ -203,7 +204,7 @@ class Bench:
                 row.reason = str(binary)
                 continue
             if binary is not None:
-                _describe_binary(row, binary)
+                self._describe(row, catalog.find(name), group.problem, binary)
             if name not in checked:
                 row.status, row.reason = "ok", "moves as many bytes; a yardstick"
                 members[name] = binary
@@ -215,6 +216,16 @@ class Bench:
         if group.problem.operation != "probe" and members:
             self._measure(group, rows, members, frozenset(checked), budget_s, progress)
         return list(rows.values())
+
+    def _describe(self, row: Row, variant: Variant, problem: Problem, binary: Binary) -> None:
+        """What the compiler says of it; of several launches, the largest."""
+        steps = variant.kernel.steps
+        dynamic = [launch_shape(step.launch, variant.config, problem, self.limits).shared for step in steps]
+        taken = [binary.entries[step.entry].resources for step in steps]
+        row.arch = binary.arch
+        row.registers = max(r.registers for r in taken)
+        row.shared_bytes = max(r.shared + bytes_ for r, bytes_ in zip(taken, dynamic, strict=True))
+        row.spill_bytes = max(r.spills for r in taken)
 
     def _verify(self, name: str, row: Row, problem: Problem, binary: Binary | None) -> None:
         if binary is not None and (refusal := catalog.find(name).refusal(problem)):
@@ -332,14 +343,6 @@ def _is_yardstick(problem: Problem, row: Row) -> bool:
     if problem.operation == "transpose":
         return row.variant == "library/copy" or row.variant.startswith("copy/")
     return row.language == "library"
-
-
-def _describe_binary(row: Row, binary: Binary) -> None:
-    row.arch = binary.arch
-    taken = [entry.resources for entry in binary.entries.values()]
-    row.registers = max(r.registers for r in taken)
-    row.shared_bytes = max(r.shared for r in taken)
-    row.spill_bytes = max(r.spills for r in taken)
 
 
 def _fill_times(row: Row, problem: Problem, m: Measurement, limits: Limits, options: BenchOptions) -> None:

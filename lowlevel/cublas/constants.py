@@ -24,6 +24,7 @@ PREF_MIN_ALIGNMENT = (5, 6, 7, 8)  # of A, B, C, D, in bytes
 NOT_SUPPORTED = 15
 
 #: cublasStatus_t: its name, and what it usually means here.
+NOT_SUPPORTED = 15
 STATUS = {
     1: ("CUBLAS_STATUS_NOT_INITIALIZED", "the GPU or its driver cannot be used, or memory is short"),
     3: ("CUBLAS_STATUS_ALLOC_FAILED", "device memory is short: use a smaller shape"),

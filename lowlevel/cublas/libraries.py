@@ -9,8 +9,8 @@ import re
 from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
 
-from lowlevel.cublas.constants import STATUS, WORKSPACE_BYTES
-from lowlevel.errors import DeviceError, MissingError
+from lowlevel.cublas.constants import NOT_SUPPORTED, STATUS, WORKSPACE_BYTES
+from lowlevel.errors import DeviceError, MissingError, UsageError
 
 _INSTALL = "pip install 'lowlevel[cublas13]' (CUDA 12: 'lowlevel[cublas12]')"
 
@@ -66,6 +66,8 @@ class Libraries:
         """Raises DeviceError with cuBLAS's name for the status, and what it usually means."""
         if status:
             name, hint = STATUS.get(status, (f"CUBLAS_STATUS_{status}", "see cublasStatus_t in cublas_api.h"))
+            if status == NOT_SUPPORTED:  # a refusal, not a fault: the next call may well work
+                raise UsageError(f"{name} while {doing}: {hint}")
             raise DeviceError(f"{name} while {doing}: {hint}", name, status)
 
     def version(self, handle: c_void_p) -> int:

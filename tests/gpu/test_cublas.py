@@ -9,7 +9,7 @@ from lowlevel.cublas import libraries
 from lowlevel.cublas.contenders import GemmContender, Session
 from lowlevel.cublas.lt import LtContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP16_ACC16, FP32, INT8, TF32
-from lowlevel.errors import MissingError
+from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.gemm import LAYOUTS, Gemm
 
 POISON = 0xFF
@@ -124,7 +124,13 @@ def test_cublas_multiplies(device, on, type_, layout):
     require(device, type_)
     for problem in odd(type_, layout):
         operands = on(problem)
-        assert_right(operands, operands.run(GemmContender().bind(device, problem, operands.buffers)))
+        try:
+            result = operands.run(GemmContender().bind(device, problem, operands.buffers))
+        except UsageError as error:  # int8 only: cuBLAS has no kernel for some shapes of TT, and says so itself
+            assert type_ is INT8, error
+            assert "CUBLAS_STATUS_NOT_SUPPORTED" in str(error)
+            continue
+        assert_right(operands, result)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 import statistics
 import tempfile
 import time
@@ -19,6 +18,8 @@ import numpy as np
 from lowlevel.device.cuda.device import CudaDevice, open_device
 from lowlevel.device.cuda.launch import configuration
 from lowlevel.device.protocol import LaunchShape
+from lowlevel.environment import environment
+from lowlevel.results import Results, Row
 from lowlevel.toolchain.binary import Request
 from lowlevel.toolchain.build import build
 
@@ -69,18 +70,29 @@ def measure(device: CudaDevice, rounds: int = 51, launches: int = 200) -> dict[s
     return {**{name: statistics.median(found) for name, found in times.items()}, "ratio": statistics.median(ratios)}
 
 
+def rows(result: dict[str, float]) -> list[Row]:
+    """Two rows of a results file: host time of each way; the packet's ratio is above 1 where it is the faster."""
+    repro = "python -m lowlevel.device.cuda.bench_launch"
+    shared = {"op": "launch", "language": "library", "status": "ok", "timer": "host", "repro": repro}
+    bare = Row(variant="library/cuLaunchKernelEx", host_us=result["bare_us"], **shared)
+    packet = Row(variant="launch/packet", host_us=result["packet_us"], **shared)
+    packet.vs_best_library = 1 / result["ratio"]
+    return [packet, bare]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the rows there")
     arguments = parser.parse_args()
     device = open_device()
-    result = {"gpu": device.name, **measure(device)}
+    result = measure(device)
     print(
         f"{device.name}: a packet {result['packet_us']:.2f} us, bare cuLaunchKernelEx {result['bare_us']:.2f} us, "
         f"ratio {result['ratio']:.3f}"
     )
     if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        protocol = {"suite": "launch", "rounds": 51, "launches": 200}
+        Results(environment(device), protocol, rows(result)).save(arguments.json)
 
 
 if __name__ == "__main__":

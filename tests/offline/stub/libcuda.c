@@ -196,7 +196,8 @@ int cuLaunchKernelEx(const Config *c, Kernel *k, void **parameters, void **extra
         b += sprintf(b, "\"");
     }
     record("{\"call\": \"launch\", \"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], "
-           "\"shared\": %u, \"stream\": %llu, \"numAttrs\": %u, \"attributes\": [%s], \"parameters\": [%s], \"extra\": %llu}",
+           "\"shared\": %u, \"stream\": %llu, \"numAttrs\": %u, \"attributes\": [%s], "
+           "\"parameters\": [%s], \"extra\": %llu}",
            k->name, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
            (unsigned long long)(uintptr_t)c->stream, c->attribute_count, attributes, bytes,
            (unsigned long long)(uintptr_t)extra);
