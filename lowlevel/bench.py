@@ -8,7 +8,6 @@ replaced and the rest goes on.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,6 +124,7 @@ class Bench:
     def __init__(self, options: BenchOptions, chosen: Suite):
         self.options, self.suite = options, chosen
         self.rows: list[Row] = []
+        self._raced_s = 0.0  # of the budget
         self._gpu = Worker("gpu", gpu_worker.start, (options.device,))
         self.limits, self.environment = self._gpu.call(gpu_worker.describe, deadline=VERIFY_DEADLINE_S)
         self.arch = parse_arch(options.arch) if options.arch else parse_arch(self.limits.capability)
@@ -168,10 +168,10 @@ class Bench:
         """All groups. `self.rows` grows as they are done."""
         self.rows = []
         binaries = self._build()
-        began = time.perf_counter()
+        self._raced_s = 0.0
         with Progress(len(self.suite.groups), "measuring") as progress:
             for index, group in enumerate(self.suite.groups):
-                left = self.suite.budget_s - (time.perf_counter() - began)
+                left = self.suite.budget_s - self._raced_s
                 share = max(1.0, left * _weight(group) / sum(map(_weight, self.suite.groups[index:])))
                 self.rows += self._group(group, binaries, share, progress)
                 progress.advance()
@@ -263,6 +263,8 @@ class Bench:
                     if kind == "running":
                         running = value
                         progress.show(f"{group.problem.label} {rows[running].dtype}: {rows[running].variant}")
+                    elif kind == "raced":
+                        self._raced_s += value
                     elif kind == "result":
                         measured[value.name] = value
                 self._fill(group.problem, rows, measured)
@@ -332,11 +334,11 @@ def repro(problem: Problem, name: str, options: BenchOptions) -> str:
 
 
 def _weight(group: Group) -> float:
-    """A group's claim on the time: its contenders, and more for shapes whose rounds are long."""
+    """A group's claim on the time: its contenders, and up to five times more for shapes whose rounds are long."""
     if group.problem.operation == "probe":
         return 0.01
     count = len(group.variants) + len(group.libraries) + len(group.yardsticks)
-    return count * (1 + group.problem.flops / 2**37)
+    return count * (1 + min(4.0, group.problem.flops / 2**37))
 
 
 def _is_yardstick(problem: Problem, row: Row) -> bool:

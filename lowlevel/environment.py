@@ -83,7 +83,10 @@ def _process_name(library, pid: int) -> str:
 
 
 def git() -> dict:
-    """The checkout's commit, and whether files differ from it. Nothing outside a checkout."""
+    """The checkout's commit, and whether files differ from it. Nothing outside a checkout; where the files travel
+    without their history, LOWLEVEL_COMMIT may say what they are."""
+    if given := os.environ.get("LOWLEVEL_COMMIT"):
+        return {"commit": given, "modified": None}
     if not paths.in_checkout():
         return {"commit": None, "modified": None}
     root = paths.kernel_root()
@@ -96,7 +99,8 @@ def git() -> dict:
         return done.stdout.strip() if done.returncode == 0 else None
 
     status = run("status", "--porcelain", "--untracked-files=no", "--", "lowlevel", "cu", "ptx", "bench/suites")
-    return {"commit": run("rev-parse", "HEAD"), "modified": None if status is None else bool(status)}
+    commit = run("rev-parse", "HEAD")
+    return {"commit": commit, "modified": bool(status) if commit else None}
 
 
 def _cublas(device) -> dict:

@@ -230,7 +230,7 @@ def death(exitcode: int | None) -> str:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A child started here inherits the block, so that Ctrl-C finds it deaf before `_serve` makes it so."""
+    """A child started here inherits the block from its first moment: Ctrl-C is the parent's, which ends the child."""
     resource_tracker.ensure_running()  # the first spawn starts it, and it lifts the block
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -240,7 +240,6 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: connection.Connection, parent: int, initializer: Callable | None, initargs: tuple) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it ends us by closing the pipe
     _die_with_parent(parent)
     os.dup2(2, 1)  # what a compiler or driver prints must not land in the parent's tables
     try:

@@ -6,6 +6,8 @@ WORKSPACE_BYTES = 64 << 20
 OP_N, OP_T = 0, 1
 GEMM_DEFAULT = -1
 MATH_DEFAULT, MATH_PEDANTIC = 0, 2
+#: CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, added to either.
+MATH_FULL_PRECISION_REDUCTION = 16
 
 #: cudaDataType, by element.
 DATA_TYPE = {"fp32": 0, "fp16": 2, "int8": 3, "int32": 10, "bf16": 14, "fp8": 28}
@@ -19,6 +21,9 @@ DESC_A_SCALE_POINTER, DESC_B_SCALE_POINTER, DESC_FAST_ACCUM = 17, 18, 25
 
 #: cublasLtMatmulPreferenceAttributes_t
 PREF_MAX_WORKSPACE_BYTES = 1
+PREF_REDUCTION_SCHEMES = 3
+#: In place and in the computation's type, of cublasLtReductionScheme_t; left out: in the output's type.
+FULL_PRECISION_SCHEMES = 1 | 2
 PREF_MIN_ALIGNMENT = (5, 6, 7, 8)  # of A, B, C, D, in bytes
 
 NOT_SUPPORTED = 15

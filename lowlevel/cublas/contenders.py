@@ -104,6 +104,9 @@ class GemmCall:
 class GemmContender:
     """`library/cublas`: cublasSgemm for fp32, cublasGemmEx for the rest, in default math: never TF32 for fp32.
 
+    Partial sums that are joined at the end (split-K) stay fp32. Left to itself cuBLAS may round them to 16 bits, and
+    then its fp16 and bf16 results lie outside the error bound of fp32 accumulation.
+
     pedantic: `library/cublas_pedantic`, which asks for no shortcuts either.
     """
 
@@ -121,5 +124,5 @@ class GemmContender:
         mode = "pedantic" if self._pedantic else "default"
         sgemm = problem.type.dtype == "fp32"
         self.config_text = f"sgemm {mode}" if sgemm else f"gemmEx {compute_name(problem.type)}"
-        math = c.MATH_PEDANTIC if self._pedantic else c.MATH_DEFAULT
+        math = (c.MATH_PEDANTIC if self._pedantic else c.MATH_DEFAULT) | c.MATH_FULL_PRECISION_REDUCTION
         return GemmCall(Session.of(device), problem, buffers, math)

@@ -149,7 +149,7 @@ def describe(handle: c_void_p | None = None) -> dict[str, object]:
         "cublas_found_via": libraries.found_via,
         "cublas_path": public_path(libraries.cublas_path),
         "cublaslt_path": public_path(libraries.lt_path),
-        "cublas_math_mode": "default; pedantic in library/cublas_pedantic; TF32 by compute type, for tf32 only",
+        "cublas_math_mode": "default, partial sums in fp32; pedantic in library/cublas_pedantic; TF32 for tf32 only",
         "cublas_workspace_bytes": WORKSPACE_BYTES,
         "tf32_override": os.environ.get("NVIDIA_TF32_OVERRIDE"),
     }

@@ -71,6 +71,7 @@ class LtPlan:
     def _ask(self, alignments: Sequence[int]) -> list[Heuristic]:
         preference = self._create("MatmulPreference")
         self._set("MatmulPreference", preference, c.PREF_MAX_WORKSPACE_BYTES, c_size_t(WORKSPACE_BYTES))
+        self._set("MatmulPreference", preference, c.PREF_REDUCTION_SCHEMES, c_uint32(c.FULL_PRECISION_SCHEMES))
         for attribute, alignment in zip(c.PREF_MIN_ALIGNMENT, alignments, strict=True):
             self._set("MatmulPreference", preference, attribute, c_uint32(alignment))
         found, count = (Heuristic * HEURISTICS)(), c_int()

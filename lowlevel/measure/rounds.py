@@ -106,7 +106,8 @@ def measure_group(
     checker: Checker,
     checked: Collection[str],
 ) -> Iterator[tuple]:
-    """Yields ('running', name) before a contender runs, ('round', done, of), and last ('result', Measurement) each.
+    """Yields ('running', name) before a contender runs, ('round', done, of), after the rounds ('raced', seconds), and
+    last ('result', Measurement) each.
 
     Outputs of those named in `checked` are checked again after timing, on every operand set; a Measurement with an
     `error` is wrong.
@@ -118,8 +119,10 @@ def measure_group(
         for contender in contenders:
             yield "running", contender.name
             lanes.append(_prepare(device, problem, contender, rotation, options))
+        began = time.perf_counter()
         with Monitor(getattr(device, "uuid", "")) as monitor:
             yield from _race(lanes, options, probe, monitor)
+        yield "raced", time.perf_counter() - began
         for lane in lanes:
             yield "running", lane.contender.name
             lane.result.host_us = lane.timer.host_us()

@@ -7,6 +7,7 @@ import time
 
 from lowlevel.errors import CompileError, MissingError, UsageError
 from lowlevel.toolchain import log, nvrtc, signature
+from lowlevel.toolchain.arch import parse_arch
 from lowlevel.toolchain.binary import Binary, Request
 
 
@@ -55,11 +56,12 @@ def assemble(request: Request) -> Binary:
 
 def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
     data = ptx.encode()
-    options = [f"-arch={request.arch}", "-Xptxas=-v", "-Xptxas=--warn-on-spills"]
+    arch = parse_arch(request.arch)
+    options = [f"-arch={arch}", "-Xptxas=-v", "-Xptxas=--warn-on-spills"]
     try:
         handle = linker.create(len(options), options)
-    except linker.nvJitLinkError as error:
-        raise UsageError(f"{compiler_name()} does not know {request.arch}: {error}") from None
+    except linker.nvJitLinkError:
+        raise UsageError(f"{compiler_name()} does not know {arch}") from None
     try:
         linker.add_data(handle, linker.InputType.PTX, data, len(data), request.source.name)
         linker.complete(handle)
@@ -68,7 +70,9 @@ def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
         return _log(linker.get_info_log_size, linker.get_info_log, handle), bytes(cubin)
     except linker.nvJitLinkError as error:
         text = _log(linker.get_error_log_size, linker.get_error_log, handle)
-        raise CompileError(explain(request.source.name, ptx, text, str(error), request.arch), text) from None
+        if "'gpu-name'" in text:  # CUDA 12's linker finds out only now
+            raise UsageError(f"{compiler_name()} does not know {arch}") from None
+        raise CompileError(explain(request.source.name, ptx, text, str(error), arch), text) from None
     finally:
         linker.destroy(handle)
 

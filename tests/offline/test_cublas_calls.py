@@ -387,7 +387,7 @@ def test_gemm_ex_is_told_the_compute_type(fake, type_, compute, text):
     contender.bind(HostDevice(), problem, operands(problem)).launch(HostStream())
     assert fake.last("cublasGemmEx")[17] == compute
     assert contender.config_text == text
-    assert fake.last("cublasSetMathMode")[1] == 0
+    assert fake.last("cublasSetMathMode")[1] == 16  # partial sums stay fp32
 
 
 def test_fp32_is_sgemm_in_default_math_and_pedantic_when_asked(fake):
@@ -395,9 +395,9 @@ def test_fp32_is_sgemm_in_default_math_and_pedantic_when_asked(fake):
     device, stream, buffers = HostDevice(), HostStream(), operands(problem)
     plain, pedantic = GemmContender(), GemmContender(pedantic=True)
     plain.bind(device, problem, buffers).launch(stream)
-    assert fake.last("cublasSetMathMode")[1] == 0
+    assert fake.last("cublasSetMathMode")[1] == 16  # partial sums stay fp32
     pedantic.bind(device, problem, buffers).launch(stream)
-    assert fake.last("cublasSetMathMode")[1] == 2
+    assert fake.last("cublasSetMathMode")[1] == 2 + 16
     assert (plain.config_text, pedantic.config_text) == ("sgemm default", "sgemm pedantic")
     assert fake.names().count("cublasSgemm_v2") == 2
     assert compute_name(FP32) == "32F"
@@ -495,7 +495,7 @@ def test_the_preference_says_workspace_and_alignment(fake):
     buffers = operands(problem)
     LtContender().bind(HostDevice(), problem, buffers)
     numbers = {key: int.from_bytes(value, "little") for key, value in fake.preference.items()}
-    assert numbers == {1: WORKSPACE_BYTES, 5: 256, 6: 256, 7: 256, 8: 256}
+    assert numbers == {1: WORKSPACE_BYTES, 3: 1 + 2, 5: 256, 6: 256, 7: 256, 8: 256}
     buffers["A"].address += 16  # the library's second operand
     LtContender().bind(HostDevice(), problem, buffers)
     assert int.from_bytes(fake.preference[6], "little") == 16

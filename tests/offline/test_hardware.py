@@ -19,6 +19,8 @@ A100, H200, T4, A10 = GPUS["A100 SXM 80GB"], GPUS["H200"], GPUS["T4"], GPUS["A10
         (A100, 32, 16, 0, 32, "blocks"),  # 32 blocks an SM
         (A100, 256, 64, 0, 4, "registers"),  # 64 x 32 = 2048 a warp: 8 warps a quarter, 32 an SM
         (A100, 256, 65, 0, 3, "registers"),  # 65 x 32 = 2080 -> 2304: 7 warps a quarter, 28 an SM, 3 blocks of 8
+        (A100, 256, 33, 0, 6, "registers"),  # 33 x 32 = 1056 -> 1280: 12 warps a quarter, 48 an SM
+        (A100, 96, 40, 0, 16, "registers"),  # 1280: 12 warps a quarter; the SM as a whole would hold 51, 17 blocks
         (A100, 96, 255, 0, 2, "registers"),  # 8160 -> 8192: 2 warps a quarter, 8 an SM, 2 blocks of 3
         (A100, 384, 168, 0, 1, "registers"),  # 5376: 3 warps a quarter, 12 an SM
         (A100, 512, 162, 0, 0, "registers"),  # 82,944 registers of 65,536

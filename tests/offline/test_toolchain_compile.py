@@ -6,7 +6,7 @@ import pytest
 
 from lowlevel import paths
 from lowlevel.errors import CompileError, MissingError, UsageError
-from lowlevel.toolchain import headers, nvjitlink, nvrtc, sass
+from lowlevel.toolchain import arch, headers, nvjitlink, nvrtc, sass
 from lowlevel.toolchain.binary import Parameter, Request
 from lowlevel.toolchain.build import compile_one
 
@@ -35,16 +35,16 @@ ADD = """\
 """
 
 
-def cuda(tmp_path, text, arch="sm_80", entries=("scale",), **defines):
+def cuda(tmp_path, text, target="sm_80", entries=("scale",), **defines):
     source = tmp_path / "scale.cu"
     source.write_text(text)
-    return Request("cuda", source, arch, entries, tuple((name, str(value)) for name, value in defines.items()))
+    return Request("cuda", source, target, entries, tuple((name, str(value)) for name, value in defines.items()))
 
 
-def ptx(tmp_path, text, arch="sm_80", entries=("add",)):
+def ptx(tmp_path, text, target="sm_80", entries=("add",)):
     source = tmp_path / "add.ptx"
     source.write_text(text)
-    return Request("ptx", source, arch, entries)
+    return Request("ptx", source, target, entries)
 
 
 def refusal(request):
@@ -54,11 +54,11 @@ def refusal(request):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_cuda_gives_cubin_ptx_and_resources(tmp_path, arch):
-    binary = compile_one(cuda(tmp_path, SCALE, arch, FACTOR=2))
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_cuda_gives_cubin_ptx_and_resources(tmp_path, target):
+    binary = compile_one(cuda(tmp_path, SCALE, target, FACTOR=2))
     assert binary.cubin.startswith(b"\x7fELF")
-    assert f".target {arch}" in binary.ptx
+    assert f".target {target}" in binary.ptx
     assert "\0" not in binary.ptx + binary.log
     entry = binary.entries["scale"]
     assert entry.parameters == (Parameter("u64", 8, 8), Parameter("u32", 4, 4), Parameter("b8", 128, 64))
@@ -185,7 +185,10 @@ def test_text_that_is_no_ptx(tmp_path, text):
     assert refusal(ptx(tmp_path, text)) == "add.ptx: not a PTX module: it has no '.target'"
 
 
-def test_an_architecture_that_the_linker_does_not_know(tmp_path):
+def test_an_architecture_that_the_linker_does_not_know(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="unknown architecture 'sm_42'"):
+        compile_one(ptx(tmp_path, ADD, "sm_42"))
+    monkeypatch.setitem(arch.ARCHS, "sm_42", arch.Arch("sm_42", (4, 2), "of no chip"))
     with pytest.raises(UsageError, match=r"nvJitLink \d+\.\d+ does not know sm_42"):
         compile_one(ptx(tmp_path, ADD, "sm_42"))
 

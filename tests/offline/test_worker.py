@@ -155,6 +155,13 @@ def test_ctrl_c_is_the_parents_affair(shared):
     assert shared.call(interrupt_self, deadline=PATIENCE_S) == "still here"
 
 
+def test_ctrl_c_finds_a_starting_child_deaf():
+    with Worker("starting") as worker:
+        worker._spawn()
+        os.kill(worker._process.pid, signal.SIGINT)
+        assert worker._receive(PATIENCE_S) == ("ready", None)
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "text"),
     [(crash, (signal.SIGSEGV,), "crashed (SIGSEGV)"), (leave, (), "exited with code 3")],
