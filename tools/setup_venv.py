@@ -58,7 +58,7 @@ def make_venv(folder):
 
 
 def main():
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - the system's Python may be any
         sys.exit(f"setup: Python 3.10 or newer is needed, this is {sys.version.split()[0]}; set PYTHON=")
     folder = Path(sys.argv[1])
     asked = sys.argv[2] if len(sys.argv) > 2 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,8 @@ from lowlevel.verify import POISON, Checker
 #: From this much work on, a segment is 50 ms: a shorter one runs on the clock that the contender before it left.
 LARGE_FLOPS = 2 * 4096**3
 _PAUSE_S = 0.04
-_PREPASS_ROUNDS = 3
+#: The two heats among a library's algorithms.
+_HEAT_ROUNDS, _FINALISTS, _FINAL_ROUNDS = 3, 3, 7
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def measure_group(
         lanes = []
         for contender in contenders:
             yield "running", contender.name
-            lanes.append(_prepare(device, problem, contender, rotation, options))
+            lanes.append(_prepare(device, problem, contender, rotation, options, checker))
         began = time.perf_counter()
         with Monitor(getattr(device, "uuid", "")) as monitor:
             yield from _race(lanes, options, probe, monitor)
@@ -134,9 +135,12 @@ def measure_group(
         rotation.close()
 
 
-def _prepare(device: Device, problem: Problem, contender: Contender, rotation: Rotation, options: Options) -> _Lane:
+def _prepare(
+    device: Device, problem: Problem, contender: Contender, rotation: Rotation, options: Options, checker: Checker
+) -> _Lane:
     if hasattr(contender, "candidates"):
-        contender.choose(_best_candidate(device, problem, contender, rotation))
+        right = checker.right_candidates(contender)
+        contender.choose(_best_candidate(device, problem, contender, rotation, right))
     calls = [contender.bind(device, problem, buffers) for buffers in rotation.sets]
     estimate = estimate_us(device, calls)
     timer = make_timer(device, calls, options.timer, estimate)
@@ -147,24 +151,30 @@ def _prepare(device: Device, problem: Problem, contender: Contender, rotation: R
     return _Lane(contender, timer, units, result)
 
 
-def _best_candidate(device: Device, problem: Problem, contender, rotation: Rotation) -> int:
-    """The fastest of a library's algorithms, by the median of short segments in shuffled order. Its time here is not
-    reported: the winner runs again as a contender like any other."""
+def _best_candidate(device: Device, problem: Problem, contender, rotation: Rotation, right: Sequence[int]) -> int:
+    """The fastest of a library's algorithms that are right, in two heats: short segments of all, then longer ones of
+    the three best. Its time here is not reported: the winner runs again as a contender like any other."""
     by_set = [contender.candidates(device, problem, buffers) for buffers in rotation.sets]
-    lanes = {}
-    for index in range(len(by_set[0])):
+    timers = {}
+    for index in right:
         calls = [calls[index] for calls in by_set]
         estimate = estimate_us(device, calls)
-        timer = make_timer(device, calls, "auto", estimate)
-        lanes[index] = (timer, units_for(timer, estimate, segment_ms(problem) / 4))
-    times: dict[int, list[float]] = {index: [] for index in lanes}
-    order, shuffle = list(lanes), random.Random(0).shuffle
-    for _ in range(_PREPASS_ROUNDS):
+        timers[index] = (make_timer(device, calls, "auto", estimate), estimate)
+    finalists = _heat(timers, list(timers), segment_ms(problem) / 4, _HEAT_ROUNDS)[:_FINALISTS]
+    return _heat(timers, finalists, segment_ms(problem), _FINAL_ROUNDS)[0]
+
+
+def _heat(timers: Mapping, indices: list[int], milliseconds: float, rounds: int) -> list[int]:
+    """The indices, fastest first by the median of `rounds` segments in shuffled order."""
+    times: dict[int, list[float]] = {index: [] for index in indices}
+    order, shuffle = list(indices), random.Random(0).shuffle
+    for _ in range(rounds):
         shuffle(order)
         for index in order:
-            timer, units = lanes[index]
+            timer, estimate = timers[index]
+            units = units_for(timer, estimate, milliseconds)
             times[index].append(timer.segment(units, units // 2))
-    return min(times, key=lambda index: median(times[index]))
+    return sorted(times, key=lambda index: median(times[index]))
 
 
 def _race(lanes: list[_Lane], options: Options, probe: ClockProbe, monitor: Monitor) -> Iterator[tuple]:

@@ -156,21 +156,55 @@ def test_a_yardstick_is_not_rechecked(measured):
     assert result["other"].error == ""
 
 
+class Library(FakeContender):
+    """Offers algorithms of these times; those in `wrong` compute something else."""
+
+    times, wrong = (50.0, 30.0, 40.0), ()
+    choice = 0
+
+    def candidates(self, device, problem, buffers):
+        made = []
+        for i, time in enumerate(self.times):
+            function = (lambda arrays: arrays["A"] + 1) if i in self.wrong else copy
+            made.append(FakeContender("c", function, time).bind(device, problem, buffers))
+        return made
+
+    def choose(self, index):
+        self.choice, self.microseconds = index, self.times[index] + 1
+
+
 def test_library_candidates_are_tried_and_the_fastest_measured_again(measured):
-    class Library(FakeContender):
-        choice = None
-        times = (50.0, 30.0, 40.0)
-
-        def candidates(self, device, problem, buffers):
-            return [FakeContender("c", copy, t).bind(device, problem, buffers) for t in self.times]
-
-        def choose(self, index):
-            self.choice, self.microseconds = index, self.times[index] + 1
-
     library = Library("library", copy)
     result, _ = measured([library])
     assert library.choice == 1
     assert result["library"].median_us == pytest.approx(31.0)
+
+
+def test_a_fast_algorithm_that_is_wrong_is_no_candidate(measured):
+    library = Library("library", copy)
+    library.wrong = (1,)
+    result, _ = measured([library])
+    assert library.choice == 2
+    assert result["library"].error == ""
+
+
+def test_the_last_heat_decides_between_algorithms_that_are_close():
+    """The second is the fastest but for its first three segments, which look worse than the first's."""
+    slow_starts = {0: itertools.repeat(10.0), 1: itertools.chain([10.2] * 3, itertools.repeat(9.0))}
+
+    class Timer:
+        step = 1
+
+        def __init__(self, index):
+            self.index = index
+
+        def segment(self, units, lead):
+            return next(slow_starts[self.index])
+
+    timers_ = {i: (Timer(i), 10.0) for i in slow_starts}
+    first = rounds._heat(timers_, [0, 1], 1.0, 3)
+    assert first == [0, 1]
+    assert rounds._heat(timers_, first, 1.0, 7) == [1, 0]
 
 
 def test_ratio_and_interval_of_a_known_distribution():

@@ -1,0 +1,185 @@
+"""The checker, tested with wrong results: each must be found."""
+
+import numpy as np
+import pytest
+from fake_device import FakeContender, FakeDevice
+
+from lowlevel import catalog
+from lowlevel.contender import KernelContender
+from lowlevel.dtypes import BF16, ELEMENTS, FP16, FP32, INT8, MOVE32
+from lowlevel.problems.gemm import Gemm
+from lowlevel.problems.move import Transpose
+from lowlevel.verify import Checker, Verdict, check_output, located, padded
+
+
+def product(problem):
+    """The right result, rounded once."""
+    inputs = problem.inputs(0)
+    exact = inputs["A"].astype(np.float64) @ inputs["B"].astype(np.float64).T
+    return inputs, exact.astype(ELEMENTS[problem.type.output].numpy)
+
+
+def verdict_of(problem, output, kind="normal"):
+    return check_output(problem, list(problem.expected(problem.inputs(0, kind), kind)), output)
+
+
+@pytest.mark.parametrize("type_", [FP32, FP16, BF16, INT8], ids=lambda t: t.name)
+def test_the_right_result_passes(type_):
+    problem = Gemm(65, 129, 257, type_, "NT")
+    verdict = verdict_of(problem, product(problem)[1])
+    assert verdict.ok, verdict.reason
+    assert verdict.max_error <= verdict.error_bound or type_ is INT8
+
+
+def spoil_nan(c):
+    c[3, 7] = np.nan
+
+
+def spoil_inf(c):
+    c[64, 128] = np.inf
+
+
+def spoil_untouched_tile(c):
+    c.view(np.uint8).reshape(65, -1)[32:64, : 32 * c.itemsize] = 0xFF
+
+
+def spoil_last_row(c):
+    c[-1] = 0
+
+
+def spoil_shift(c):
+    c[:, 1:] = c[:, :-1].copy()
+
+
+SPOILERS = [spoil_nan, spoil_inf, spoil_untouched_tile, spoil_last_row, spoil_shift]
+
+
+@pytest.mark.parametrize("spoil", SPOILERS)
+@pytest.mark.parametrize("type_", [FP32, FP16, BF16], ids=lambda t: t.name)
+def test_a_wrong_result_is_found(type_, spoil):
+    problem = Gemm(65, 129, 257, type_, "NT")
+    output = product(problem)[1]
+    spoil(output)
+    verdict = verdict_of(problem, output)
+    assert not verdict.ok
+    assert "C[" in verdict.reason
+
+
+def test_an_untouched_tile_says_so():
+    problem = Gemm(65, 129, 257, FP32, "NT")
+    output = product(problem)[1]
+    spoil_untouched_tile(output)
+    assert "C[32][0] was never written; 1024 of 8385 are not finite" in verdict_of(problem, output).reason
+
+
+def test_a_transposed_result_is_found():
+    problem = Gemm(64, 64, 64, FP32, "NT")
+    assert not verdict_of(problem, np.ascontiguousarray(product(problem)[1].T)).ok
+
+
+@pytest.mark.parametrize("type_", [FP32, FP16, BF16], ids=lambda t: t.name)
+def test_one_missing_k_block_is_found_at_k_16384(type_):
+    problem = Gemm(48, 48, 16384, type_, "NT")
+    inputs, _ = product(problem)
+    short = inputs["A"][:, :-32].astype(np.float64) @ inputs["B"][:, :-32].astype(np.float64).T
+    assert not verdict_of(problem, short.astype(ELEMENTS[type_.output].numpy)).ok
+
+
+@pytest.mark.parametrize("type_", [FP32, BF16], ids=lambda t: t.name)
+def test_one_element_off_by_four_bounds_is_found_and_by_half_a_bound_passes(type_):
+    problem = Gemm(65, 129, 257, type_, "NT")
+    inputs, output = product(problem)
+    (part,) = problem.expected(inputs)
+    element = ELEMENTS[type_.output].numpy
+    at = np.unravel_index(np.argmax(np.abs(part.value)), part.value.shape)
+    output[at] = np.array(part.value[at] + 4.1 * part.bound[at]).astype(element)
+    verdict = verdict_of(problem, output)
+    assert not verdict.ok
+    assert f"C[{at[0]}][{at[1]}]" in verdict.reason
+    assert "1 of 8385 wrong" in verdict.reason
+    output[at] = np.array(part.value[at] + 0.4 * part.bound[at]).astype(element)
+    assert verdict_of(problem, output).ok
+
+
+def test_integers_compare_exactly():
+    problem = Gemm(33, 17, 64, FP32, "NT")
+    inputs = problem.inputs(0, "integer")
+    exact = (inputs["A"].astype(np.float64) @ inputs["B"].astype(np.float64).T).astype(np.float32)
+    assert verdict_of(problem, exact, "integer").ok
+    exact[5, 5] += 1
+    assert not verdict_of(problem, exact, "integer").ok
+
+
+def test_int8_off_by_one_is_found():
+    problem = Gemm(33, 17, 64, INT8, "NT")
+    output = product(problem)[1]
+    output[32, 16] += 1
+    assert "C[32][16]" in verdict_of(problem, output).reason
+
+
+def test_moved_bits_are_compared_as_bits():
+    problem = Transpose(9, 5, MOVE32)
+    a = problem.inputs(0)["A"]
+    assert verdict_of(problem, np.ascontiguousarray(a.T)).ok
+    wrong = np.ascontiguousarray(a.T)
+    wrong[2, 3] = np.nextafter(wrong[2, 3], np.float32(9))
+    assert not verdict_of(problem, wrong).ok
+
+
+def run(function, problem=None, **options):
+    problem = problem or Gemm(16, 24, 8, FP32, ldc=28)
+    checker = Checker(FakeDevice(), problem)
+    return checker, checker.run(FakeContender("x", function), **options)
+
+
+def matmul(arrays):
+    return (arrays["A"].astype(np.float64) @ arrays["B"]).astype(np.float32)
+
+
+def test_the_checker_passes_what_is_right():
+    _, verdict = run(matmul, repeats=3)
+    assert verdict.ok, verdict.reason
+
+
+def test_written_padding_is_found():
+    problem = Gemm(16, 24, 8, FP32, ldc=28)
+    parts = list(problem.expected(problem.inputs(0)))
+    output = np.full((16, 28 * 4), 0xFF, np.uint8).view(np.float32)
+    inputs = problem.inputs(0)
+    output[:, :24] = inputs["A"].astype(np.float64) @ inputs["B"]
+    assert check_output(problem, parts, output).ok
+    output[7, 25] = 0
+    assert check_output(problem, parts, output).reason == "padding written: C[7][25], past the row's end"
+
+
+def test_a_broken_guard_is_found():
+    checker, verdict = run(matmul)
+    assert verdict.ok
+    checker.buffers["B"].guard_report = "1 guard byte before the buffer overwritten"
+    assert checker.run(FakeContender("x", matmul)).reason == "B: 1 guard byte before the buffer overwritten"
+
+
+def test_results_that_change_between_launches_are_found():
+    count = []
+
+    def drifting(arrays):
+        count.append(1)
+        return matmul(arrays) * np.float32(1 + 2.0**-23 * len(count))
+
+    assert run(drifting)[1].ok
+    count.clear()
+    assert run(drifting, repeats=4)[1].reason == "a second launch gave other bits"
+
+
+def test_inputs_lie_between_poisoned_padding():
+    operand = Gemm(2, 2, 3, FP32, lda=5).operands()[0]
+    memory = padded(operand, np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert memory.shape == (2, 5)
+    assert np.isnan(memory[:, 3:]).all()
+    assert memory[1, 2] == 5
+
+
+def test_a_bad_element_is_traced_to_tile_warp_and_lane():
+    variant = catalog.find("cuda:gemm/02_tiled[fp32,NN,32x32x32]")
+    verdict = located(Verdict(False, reason="C[33][70] is 1, expected 2"), KernelContender(variant, None))
+    assert verdict.reason == "C[33][70] is 1, expected 2 (tile_m 1, tile_n 2, warp 1, lane 6)"
