@@ -138,8 +138,7 @@ def measure_group(
 def _prepare(
     device: Device, problem: Problem, contender: Contender, rotation: Rotation, options: Options, checker: Checker
 ) -> _Lane:
-    if hasattr(contender, "candidates"):
-        right = checker.right_candidates(contender)
+    if hasattr(contender, "candidates") and (right := checker.right_candidates(contender)):
         contender.choose(_best_candidate(device, problem, contender, rotation, right))
     calls = [contender.bind(device, problem, buffers) for buffers in rotation.sets]
     estimate = estimate_us(device, calls)

@@ -1,0 +1,273 @@
+"""The command line: what it prints, what it refuses, and that wrong input is one line without a traceback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lowlevel import bench as bench_module
+from lowlevel import cli, doctor
+from lowlevel.catalog.select import select
+from lowlevel.commands import bench, common, sanitize
+from lowlevel.device.cuda.errors import NoDriverError
+from lowlevel.errors import MissingError, UsageError
+
+
+def run(capsys, *words) -> tuple[int, str, str]:
+    code = cli.main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    for module in ("bench", "verify", "sanitize"):
+        monkeypatch.setattr(f"lowlevel.commands.{module}.probe", lambda: "no CUDA driver (libcuda.so.1 not found)")
+
+
+WRONG = {
+    ("list", "gemm/99_fast"): "no variant 'gemm/99_fast'",
+    ("list", "gemm/02_tilde"): "did you mean gemm/02_tiled",
+    ("list", "--arch", "sm_42"): "unknown architecture 'sm_42'; known: sm_75",
+    ("list", "--dtype", "fp99"): "no variant is left",
+    ("list", "--language", "fortran"): "no language 'fortran'; there are: cuda, ptx",
+    ("build", "gemm", "--arch", "banana"): "unknown architecture 'banana'",
+    ("build", "gemm", "--gpu", "Voodoo"): "Voodoo",
+    ("show", "gemm/0*"): "names several kernels: gemm/01_naive, gemm/02_tiled",
+    ("show", "probe/tensor_map", "ptx", "--arch", "sm_80"): "written for sm_90; sm_80 is older",
+    ("verify", "gemm", "--kind", "odd"): "no kind 'odd'; there are: normal, integer",
+    ("verify", "gemm"): "verify needs a GPU: no CUDA driver",
+    ("sanitize",): "",
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_wrong_input_is_one_line_and_exit_code_2(no_gpu, capsys, words):
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert WRONG[words] in err
+    assert err.startswith("lowlevel: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_list_shows_the_ladder(capsys):
+    code, out, _ = run(capsys, "list", "gemm/*", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [(r["kernel"], r["language"]) for r in found][:2] == [("gemm/01_naive", "cuda"), ("gemm/01_naive", "ptx")]
+    assert found[0]["idea"] == found[1]["idea"]
+    _, out, _ = run(capsys, "list", "--arch", "sm_80")
+    assert "probe/tensor_map" not in out
+
+
+def test_build_prints_what_kernels_take(capsys):
+    code, out, _ = run(capsys, "build", "ptx:gemm/02_tiled", "--arch", "80,compute_90", "--json")
+    found = {r["arch"]: r for r in json.loads(out)}
+    assert code == 0
+    assert set(found) == {"sm_80", "sm_90"}
+    assert found["sm_90"]["shared"] == 8192
+    assert found["sm_80"]["occupancy"] == 1.0
+    assert run(capsys, "build", "gemm/01_naive", "--markdown")[1].startswith("| variant")
+
+
+def test_show_prints_each_form(capsys):
+    assert ".version 6.3" in run(capsys, "show", "ptx:gemm/02_tiled")[1]
+    assert ".visible .entry gemm" in run(capsys, "show", "gemm/02_tiled", "ptx", "--arch", "sm_80")[1]
+    assert "FFMA" in run(capsys, "show", "gemm/02_tiled", "sass")[1]
+    assert json.loads(run(capsys, "show", "gemm/02_tiled", "resources", "--json")[1])[0]["shared"] == 8192
+
+
+def test_bench_without_a_gpu_says_so_first_and_times_nothing(no_gpu, capsys):
+    code, out, _ = run(capsys, "bench", "gemm/01_naive")
+    assert code == 0
+    assert out.splitlines()[0].startswith("No GPU: no CUDA driver")
+    assert "Nothing was timed" in out.splitlines()[0]
+    assert "TFLOP" not in out
+    assert "registers" in out
+    code, out, _ = run(capsys, "bench")
+    assert code == 0
+    assert "probe/grid_barrier" in out
+
+
+def test_a_broken_driver_is_an_error_not_a_fallback(monkeypatch, capsys):
+    def broken():
+        raise MissingError("the CUDA driver is broken: reinstall the NVIDIA driver")
+
+    monkeypatch.setattr(bench, "probe", broken)
+    code, out, err = run(capsys, "bench")
+    assert (code, out) == (2, "")
+    assert err == "lowlevel: the CUDA driver is broken: reinstall the NVIDIA driver\n"
+
+
+def test_bench_hands_its_options_on(monkeypatch):
+    seen = []
+    monkeypatch.setattr(bench, "probe", lambda: None)
+    monkeypatch.setattr(bench_module, "run_bench", lambda options: seen.append(options) or 0)
+    words = "bench gemm/0* 4096,512x64x32 128 --language ptx --timer cold --cool --runs 3 --json x.json --budget 7"
+    assert cli.main(words.split()) == 0
+    (options,) = seen
+    assert options.patterns == ("ptx:gemm/0*",)
+    assert options.shapes == "4096,512x64x32,128"
+    assert (options.timer, options.cool, options.runs, options.budget) == ("cold", True, 3, 7.0)
+    assert str(options.json_path) == "x.json"
+
+
+def test_names_and_shapes_are_told_apart():
+    words = common.split_words(["gemm/02*", "4096", "ptx:gemm", "1x2x3,4"])
+    assert words.patterns == ("gemm/02*", "ptx:gemm")
+    assert words.shapes == "4096,1x2x3,4"
+
+
+def test_selection_by_glob_language_operation_and_whole_name():
+    names = lambda *patterns: [v.name for v in select(patterns)]  # noqa: E731
+    assert names("gemm/02*") == ["cuda:gemm/02_tiled[fp32,NN,32x32x32]", "ptx:gemm/02_tiled[fp32,NN,32x32x32]"]
+    assert all(n.startswith("ptx:transpose") for n in names("ptx:transpose"))
+    assert names("cuda:transpose/01_naive[bf16,32x32,ROWS=8]") == ["cuda:transpose/01_naive[bf16,32x32,ROWS=8]"]
+    assert names("cuda:transpose/01_naive[bf16]") == names("cuda:transpose/01_naive[bf16,32x32,ROWS=8]")
+    with pytest.raises(UsageError):
+        select(["gemm/01_naive[bf16]"])
+
+
+def test_interruption_is_one_line(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lowlevel.commands.list_.common.chosen", interrupted)
+    assert run(capsys, "list") == (130, "", "lowlevel: interrupted\n")
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"{sys.executable} -m lowlevel show ptx:gemm/02_tiled | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("// 02 tiled")
+
+
+def test_ctrl_c_while_compiling_leaves_no_children(tmp_path):
+    environment = {**os.environ, "LOWLEVEL_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "lowlevel", "build", "--arch", "sm_75,sm_80,sm_90,sm_100,sm_120", "-j", "1"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(2.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+    if process.returncode != 0:  # it may have been done already
+        assert process.returncode == 130
+
+
+def test_help_teaches(capsys):
+    for words in (["--help"], ["bench", "--help"], ["verify", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        assert ended.value.code == 0
+        assert "lowlevel" in capsys.readouterr().out
+
+
+def test_sanitizer_summaries():
+    clean = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+    assert sanitize.summary(clean, 0) == {"findings": 0, "said": "ERROR SUMMARY: 0 error"}
+    assert sanitize.summary(clean, 1)["findings"] is None
+    stray = "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4 bytes\n"
+    stray += "========= ERROR SUMMARY: 3 errors"
+    assert sanitize.summary(stray, 1) == {"findings": 3, "said": "Invalid __global__ write of size 4 bytes"}
+    race = "========= COMPUTE-SANITIZER\n========= Race reported\n========= RACECHECK SUMMARY: 2 hazards displayed"
+    assert sanitize.summary(race, 0)["findings"] == 2
+    assert sanitize.summary("Segmentation fault", 139) == {"findings": None, "said": "Segmentation fault"}
+
+
+class TestDoctor:
+    def finding(self, part):
+        return next(f for f in doctor.examine() if f.part == part)
+
+    def test_this_machine_has_no_broken_part(self, capsys):
+        assert run(capsys, "doctor")[0] == 0
+        assert {f["verdict"] for f in json.loads(run(capsys, "doctor", "--json")[1])} <= set(doctor.VERDICTS)
+
+    def test_missing_bindings(self, monkeypatch, capsys):
+        def missing(name):
+            raise doctor.metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(doctor.metadata, "version", missing)
+        assert self.finding("bindings").verdict == "bad"
+        assert "pip install" in self.finding("bindings").mend
+        assert run(capsys, "doctor")[0] == 2
+
+    def test_bindings_newer_than_the_driver(self, monkeypatch):
+        monkeypatch.setattr("lowlevel.device.cuda.driver.driver_version", lambda: (12, 4))
+        monkeypatch.setattr(doctor.metadata, "version", lambda _name: "13.0.3")
+        assert "newer than the driver's CUDA 12.4" in self.finding("bindings").said
+        assert "cu12" in self.finding("bindings").mend
+
+    @pytest.mark.parametrize(("part", "name"), [("nvrtc", "nvrtc"), ("nvjitlink", "nvjitlink")])
+    def test_a_missing_compiler(self, monkeypatch, part, name):
+        def missing():
+            raise MissingError(f"{name} is missing: pip install {name}")
+
+        monkeypatch.setattr(f"lowlevel.toolchain.{name}.bindings", missing)
+        found = self.finding(part)
+        assert (found.verdict, found.mend) == ("bad", f"pip install {name}")
+
+    def test_ptx_newer_than_the_driver_takes(self, monkeypatch):
+        monkeypatch.setattr("lowlevel.device.cuda.driver.driver_version", lambda: (13, 0))
+        monkeypatch.setattr("lowlevel.toolchain.nvrtc.version", lambda: (13, 2))
+        found = self.finding("ptx isa")
+        assert found.verdict == "warn"
+        assert "9.2, the driver compiles up to 9.0" in found.said
+
+    def test_missing_cublas(self, monkeypatch):
+        def missing():
+            raise MissingError("cuBLAS is missing (not found): pip install 'lowlevel[cublas13]'")
+
+        monkeypatch.setattr("lowlevel.cublas.libraries.load", missing)
+        assert self.finding("cublas").verdict == "absent"
+        assert "cublas13" in self.finding("cublas").mend
+
+    def test_missing_tools(self, monkeypatch):
+        monkeypatch.setattr("lowlevel.toolchain.sass.disassembler", lambda: None)
+        monkeypatch.setattr(doctor.shutil, "which", lambda *_, **__: None)
+        for part in ("nvdisasm", "ncu", "sanitizer"):
+            found = next(f for f in doctor.examine() if part in f.part)
+            assert found.verdict == "absent"
+            assert found.mend
+
+    def test_counters_kept_for_administrators(self, tmp_path, monkeypatch):
+        parameters = tmp_path / "params"
+        parameters.write_text("RmProfilingAdminOnly: 1\n")
+        assert doctor.restricted(parameters)
+        assert not doctor.restricted(tmp_path / "none")
+        monkeypatch.setattr(doctor.shutil, "which", lambda *_, **__: "/usr/bin/ncu")
+        monkeypatch.setattr(doctor, "restricted", lambda: True)
+        monkeypatch.setattr(doctor.os, "geteuid", lambda: 1000)
+        assert self.finding("ncu").verdict == "warn"
+
+    def test_an_unwritable_cache(self, monkeypatch, tmp_path):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("LOWLEVEL_CACHE", str(tmp_path / "file" / "cache"))
+        assert self.finding("cache").verdict == "warn"
+
+    def test_a_broken_driver(self, monkeypatch):
+        def broken():
+            raise MissingError("the CUDA driver is broken: reinstall the NVIDIA driver")
+
+        monkeypatch.setattr("lowlevel.device.cuda.driver.probe", broken)
+        found = self.finding("driver")
+        assert (found.verdict, found.mend) == ("bad", "reinstall the NVIDIA driver")
+
+    def test_no_driver_is_absent_not_bad(self, monkeypatch):
+        def nothing():
+            raise NoDriverError("no CUDA driver (libcuda.so.1 not found)")
+
+        monkeypatch.setattr("lowlevel.device.cuda.driver.bindings", nothing)
+        assert self.finding("driver").verdict == "absent"
+
+    def test_a_check_that_breaks_is_a_finding(self, monkeypatch):
+        def check_surprise():
+            raise RuntimeError("unforeseen")
+
+        monkeypatch.setattr(doctor, "CHECKS", (check_surprise,))
+        (found,) = doctor.examine()
+        assert (found.verdict, found.said) == ("bad", "RuntimeError: unforeseen")

@@ -1,0 +1,103 @@
+"""The project's own files: set-up, words, links, and a wheel that works elsewhere."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lowlevel import paths
+
+ROOT = paths.kernel_root()
+TEXT = [
+    p
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "lowlevel/**/*.py",
+        "cu/**/*",
+        "ptx/**/*",
+        "tests/**/*.py",
+        "Makefile",
+        ".ci/run",
+    )
+    for p in ROOT.glob(pattern)
+    if p.is_file() and p.suffix != ".pyc"
+]
+
+
+def setup_module_():
+    spec = importlib.util.spec_from_file_location("setup_venv", ROOT / "tools" / "setup_venv.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_packages_follow_the_driver():
+    extras = setup_module_().extras
+    assert extras(None, False) == ["cu13", "dev"]
+    assert extras(13, True) == ["cu13", "dev"]
+    assert extras(13, False) == ["cu13", "dev", "cublas13"]
+    assert extras(12, False) == ["cu12", "dev", "cublas12"]
+    assert extras(None, False, "cu12") == ["cu12", "dev"]
+
+
+def test_a_python_without_venv_is_one_line(monkeypatch, tmp_path):
+    module = setup_module_()
+    failed = subprocess.CompletedProcess([], 1, "", "ensurepip is not available")
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(SystemExit, match=r"install python3\.\d+-venv"):
+        module.make_venv(tmp_path / "venv")
+
+
+def test_make_help_names_every_target():
+    done = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True)
+    for target in ("bench", "test", "test-all", "check", "clean"):
+        assert f"make {target} " in done.stdout
+
+
+def test_no_file_names_a_machines_folders():
+    forbidden = re.compile(r"/(?:work|farm|home/\w+)/|/tmp/\w|https?://[^ )]*/simple")
+    found = [
+        f"{p.relative_to(ROOT)}: {m[0]}"
+        for p in TEXT
+        if p.name != "test_project.py"
+        for m in [forbidden.search(p.read_text())]
+        if m
+    ]
+    assert found == []
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_every_page_is_reached_from_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    for page in ROOT.glob("docs/*.md"):
+        assert f"docs/{page.name}" in readme
+
+
+@pytest.mark.slow
+def test_a_wheel_works_in_another_folder(tmp_path):
+    """Kernels and suites travel in the wheel; its dependencies are borrowed from this environment."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)], check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    target = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)], check=True
+    )
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from lowlevel.cli import main; sys.exit(main(sys.argv[2:]))"
+    script = tmp_path / "run.py"
+    script.write_text(f"if __name__ == '__main__':\n    {code}\n")
+    for words in (["list"], ["build", "gemm/01_naive", "probe/tensor_map", "--arch", "sm_90"], ["bench", "--quick"]):
+        done = subprocess.run(
+            [sys.executable, str(script), str(target), *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "gemm/01_naive" in done.stdout

@@ -1,0 +1,145 @@
+"""Results files and the tables made of them."""
+
+import json
+import math
+
+import pytest
+
+from lowlevel import paths, report
+from lowlevel.errors import UsageError
+from lowlevel.results import SCHEMA, STATUSES, Results, Row, check_writable, keep_previous, runs
+
+
+def rows() -> list[Row]:
+    shape = {"op": "gemm", "dtype": "fp32", "layout": "NN", "m": 4, "n": 4, "k": 4, "status": "ok"}
+    library = Row(variant="library/cublas", language="library", median_us=1.0, tflops=50.0, vs_cublas=1.0, **shape)
+    own = Row(
+        variant="gemm/02_tiled", language="cuda", arch="sm_90", median_us=5.0, tflops=10.0, vs_cublas=0.2, **shape
+    )
+    own.vs_best_library, own.ratio_low, own.ratio_high = 0.19, 0.188, 0.192
+    own.max_error, own.error_bound = 1e-6, 2e-6
+    return [own, library, Row(op="probe", variant="probe/tensor_map", language="cuda", status="ok")]
+
+
+def saved(tmp_path, name="rows.json") -> Results:
+    path = tmp_path / name
+    Results({"gpu": "NVIDIA H200", "date": "2026-01-01T00:00"}, {"suite": "main"}, rows()).save(path)
+    return Results.load(path)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    assert saved(tmp_path).rows == rows()
+    data = json.loads((tmp_path / "rows.json").read_text())
+    assert data["schema"] == SCHEMA
+    assert data["rows"][2]["median_us"] is None
+
+
+def test_a_figure_that_is_not_a_number_is_not_written(tmp_path):
+    bad = rows()
+    bad[0].tflops = math.nan
+    path = tmp_path / "rows.json"
+    path.write_text("before")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Results({}, {}, bad).save(path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(UsageError, match="cannot read"):
+        Results.load(tmp_path / "none.json")
+    path = tmp_path / "x.json"
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is not a results file"):
+        Results.load(path)
+    path.write_text('{"schema": 99}')
+    with pytest.raises(UsageError, match="has schema 99, this version reads 1"):
+        Results.load(path)
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    check_writable(tmp_path / "new" / "rows.json")
+    assert list((tmp_path / "new").iterdir()) == []
+    with pytest.raises(UsageError, match="it is a folder"):
+        check_writable(tmp_path)
+
+
+def test_the_last_three_runs_are_kept_in_order(tmp_path):
+    path = tmp_path / "suite.json"
+    for number in range(5):
+        keep_previous(path)
+        path.write_text(str(number))
+    assert [p.read_text() for p in runs(path)] == ["2", "3", "4"]
+    assert runs(path)[-1] == path
+
+
+def test_a_table_has_only_the_columns_that_some_row_fills():
+    text = report.table(rows()[:2])
+    assert "x best library" in text
+    assert "0.190 [0.188, 0.192]" in text
+    assert "1.0e-06 / 2.0e-06" in text
+    assert "GB/s" not in text
+    assert "held back by" not in text
+
+
+def test_rows_that_failed_say_why_in_the_table():
+    bad = rows()[0]
+    bad.status, bad.reason = "hang", "no answer in 90 s; killed"
+    assert "hang: no answer in 90 s; killed" in report.table([bad])
+    assert "hang" in STATUSES
+
+
+def test_tables_by_shape_and_probes_apart():
+    text = report.tables(rows())
+    assert "gemm 4 x 4 x 4, fp32, NN" in text
+    assert text.index("Probes of the launch layer") > text.index("gemm/02_tiled")
+    assert report.tables(rows(), markdown=True).startswith("#### gemm")
+
+
+def test_markers_are_filled_and_filled_again(tmp_path):
+    results = {"h200/main": saved(tmp_path)}
+    text = "a\n<!-- lowlevel:table h200/main ladder -->\nold\n<!-- /lowlevel:table -->\nb\n"
+    once = report.update_markers(text, results)
+    assert "10.0 (0.20)" in once
+    assert "old" not in once
+    assert once.startswith("a\n<!-- lowlevel")
+    assert once.endswith("<!-- /lowlevel:table -->\nb\n")
+    assert report.update_markers(once, results) == once
+
+
+def test_markers_that_ask_for_nothing_known(tmp_path):
+    results = {"h200/main": saved(tmp_path)}
+    for marker, said in (("h200/none ladder", "h200/none.json, which does not exist"), ("h200/main x", "view 'x'")):
+        text = f"<!-- lowlevel:table {marker} -->\n<!-- /lowlevel:table -->"
+        with pytest.raises(UsageError, match=said):
+            report.update_markers(text, results)
+
+
+def test_the_readme_shows_what_the_committed_files_say():
+    readme = paths.kernel_root() / "README.md"
+    text = readme.read_text()
+    assert "lowlevel:table" in text
+    assert report.update_markers(text, report.committed(paths.results_root())) == text, "run `lowlevel report`"
+
+
+def test_committed_results_have_an_environment_and_known_words():
+    found = report.committed(paths.results_root())
+    assert found
+    for name, results in found.items():
+        assert results.environment["gpu"], name
+        for row in results.rows:
+            assert row.status in STATUSES
+            assert row.repro
+
+
+def test_agreement_of_runs(tmp_path):
+    path = tmp_path / "suite.json"
+    for ratio in (0.20, 0.21, 0.20):
+        keep_previous(path)
+        changed = rows()
+        changed[0].vs_cublas = ratio
+        Results({}, {}, changed).save(path)
+    worst, spread, ratios = report.agreement(path)[0]
+    assert "gemm/02_tiled" in worst
+    assert spread == pytest.approx(0.05)
+    assert ratios == [0.20, 0.21, 0.20]
