@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from lowlevel import paths
 from lowlevel.errors import UsageError
 from lowlevel.results import Results, Row, runs
 
@@ -189,3 +190,13 @@ def agreement(path: Path) -> list[tuple[str, float, list[float]]]:
                 found.setdefault(key, []).append(row.vs_cublas)
     spread = [(key, max(values) / min(values) - 1, values) for key, values in found.items()]
     return sorted(spread, key=lambda item: -item[1])
+
+
+def main() -> None:
+    """`python -m lowlevel.report`: fills the README's tables from the committed results."""
+    readme = paths.kernel_root() / "README.md"
+    readme.write_text(update_markers(readme.read_text(), committed(paths.results_root())))
+
+
+if __name__ == "__main__":
+    main()
