@@ -12,7 +12,7 @@ from tabulate import tabulate
 from lowlevel.catalog.entry import LANGUAGES, Variant
 from lowlevel.catalog.select import select
 from lowlevel.errors import UsageError
-from lowlevel.problems.shapes import is_shape
+from lowlevel.problems.shapes import parse_shape
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,12 @@ class Words:
 
 
 def split_words(words: Sequence[str]) -> Words:
-    """Shapes look like `4096`, `2048x2304x768` or a list; everything else names kernels."""
-    shapes = [w for w in words if is_shape(w)]
-    return Words(tuple(w for w in words if not is_shape(w)), ",".join(shapes))
+    """Shapes start with a digit, as in `4096`, `2048x2304x768` or a list; everything else names kernels. Raises
+    UsageError for a shape that is none."""
+    shapes = ",".join(w for w in words if w[:1].isdigit())
+    if shapes:
+        parse_shape(shapes)
+    return Words(tuple(w for w in words if not w[:1].isdigit()), shapes)
 
 
 def comma_list(text: str) -> tuple[str, ...]:

@@ -11,11 +11,6 @@ _SHAPE = re.compile(r"\d+(x\d+)*", re.IGNORECASE)
 LARGEST = 2**31 - 1
 
 
-def is_shape(text: str) -> bool:
-    """Whether a word of a command line looks like shapes rather than a kernel's name."""
-    return all(_SHAPE.fullmatch(part.strip()) for part in text.split(","))
-
-
 def parse_shape(text: str) -> list[tuple[int, ...]]:
     """`4096`, `2048x2304x768`, or a list with commas. Each shape has one to three numbers of 1 to 2^31 - 1."""
     shapes = []

@@ -56,7 +56,10 @@ def _walk(source: Path, files: dict[Path, None], system: dict[str, None]) -> Non
 
 def cuda_include_dirs() -> list[Path]:
     """CUDA's header folders, from wheels or a toolkit, as far as they are installed."""
-    from cuda import pathfinder
+    try:
+        from cuda import pathfinder
+    except ImportError:
+        return []
 
     found = []
     for component in ("cudart", "cccl", "nvcc"):

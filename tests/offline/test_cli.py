@@ -40,6 +40,8 @@ WRONG = {
     ("show", "gemm/0*"): "names several kernels: gemm/01_naive, gemm/02_tiled",
     ("show", "probe/tensor_map", "ptx", "--arch", "sm_80"): "written for sm_90; sm_80 is older",
     ("verify", "gemm", "--kind", "odd"): "no kind 'odd'; there are: normal, integer",
+    ("verify", "gemm", "4096x"): "'4096x' is not a shape: write 4096, 2048x2304x768",
+    ("bench", "gemm", "0x4x4"): "shape '0x4x4': one to three numbers, each 1 to 2147483647",
     ("verify", "gemm"): "verify needs a GPU: no CUDA driver",
     ("sanitize",): "",
 }
@@ -91,6 +93,19 @@ def test_bench_without_a_gpu_says_so_first_and_times_nothing(no_gpu, capsys):
     code, out, _ = run(capsys, "bench")
     assert code == 0
     assert "probe/grid_barrier" in out
+
+
+def test_bindings_missing_beside_a_driver_are_an_error(monkeypatch):
+    from lowlevel.device.cuda import driver
+
+    driver.bindings.cache_clear()
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    for there, error in ((True, MissingError), (False, NoDriverError)):
+        monkeypatch.setattr(driver, "_loads", lambda _library, there=there: there)
+        with pytest.raises(MissingError, match="pip install") as caught:
+            driver.bindings()
+        assert type(caught.value) is error
+    driver.bindings.cache_clear()
 
 
 def test_a_broken_driver_is_an_error_not_a_fallback(monkeypatch, capsys):

@@ -33,7 +33,8 @@ def bindings():
     try:
         from cuda.bindings import driver
     except ImportError:
-        raise NoDriverError("cuda.bindings is missing: pip install 'lowlevel[cu13]' (or [cu12])") from None
+        text = "cuda.bindings is missing: pip install 'lowlevel[cu13]' (or [cu12])"
+        raise (MissingError if _loads("libcuda.so.1") else NoDriverError)(text) from None
     try:
         (status,) = driver.cuInit(0)
     except RuntimeError as error:
@@ -45,6 +46,14 @@ def bindings():
     except DeviceError as error:
         raise MissingError(str(error)) from None
     return driver
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _why_not(text: str) -> MissingError:
