@@ -60,7 +60,7 @@ def checker(problem: Problem, seed: int, kind: str) -> Checker:
 def contender(name: str, problem: Problem, binary: Binary | None) -> Contender:
     """A kernel's variant by its row name, or a library call by its own."""
     if binary is None:
-        return next(c for c in library.library_contenders(problem) if c.name == name)
+        return next(c for c in library.contenders_of(problem) if c.name == name)
     key = (name, binary.arch)
     if key not in _state.modules:
         _state.modules[key] = _state.device.load(binary)

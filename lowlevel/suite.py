@@ -148,7 +148,7 @@ def group(variants: Sequence[Variant], shapes: str) -> list[Group]:
 
 
 def _library_group(problem: Problem) -> Group:
-    return Group(problem, (), tuple(c.name for c in library.library_contenders(problem)))
+    return Group(problem, (), tuple(c.name for c in library.contenders_of(problem)))
 
 
 def _yardsticks(problem: Problem) -> tuple[Variant, ...]:

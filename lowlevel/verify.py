@@ -201,7 +201,7 @@ class Checker:
         return self._library
 
     def _make_comparison(self) -> Comparison:
-        contenders = library.library_contenders(self.problem)
+        contenders = library.contenders_of(self.problem)
         if not contenders:
             raise MissingError("no library call computes it")
         contender = contenders[0]

@@ -36,7 +36,7 @@ class CopyContender:
         return CopyCall(buffers["A"], buffers["C"])
 
 
-def library_contenders(problem: Problem) -> list[Contender]:
+def contenders_of(problem: Problem) -> list[Contender]:
     """The library rows of a problem, the usual call first; empty where no library computes it."""
     if problem.operation in ("transpose", "copy"):
         source, target = problem.operands()
@@ -60,5 +60,5 @@ def computes(problem: Problem, name: str) -> bool:
 
 def usual(problem: Problem) -> str | None:
     """The library row that `vs_cublas` compares with: cuBLAS as it comes, cuBLASLt for fp8, or the copy."""
-    contenders = library_contenders(problem)
+    contenders = contenders_of(problem)
     return contenders[0].name if contenders else None

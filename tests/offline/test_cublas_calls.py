@@ -724,14 +724,14 @@ def test_the_heuristic_lies_in_memory_as_the_header_has_it():
     ids=lambda value: value.operation if hasattr(value, "operation") else "",
 )
 def test_the_library_rows_of_a_problem(problem, names):
-    assert [contender.name for contender in library.library_contenders(problem)] == names
+    assert [contender.name for contender in library.contenders_of(problem)] == names
     assert library.usual(problem) == (names[0] if names else None)
 
 
 def test_the_copy_moves_the_bytes_and_is_a_yardstick_for_a_transpose():
     problem = Copy(3, 5, MOVE32)
     buffers = operands(problem)
-    library.library_contenders(problem)[0].bind(HostDevice(), problem, buffers).launch(HostStream())
+    library.contenders_of(problem)[0].bind(HostDevice(), problem, buffers).launch(HostStream())
     np.testing.assert_array_equal(output(problem, buffers), problem.inputs(1, "integer")["A"])
     assert library.computes(problem, "library/copy")
     assert not library.computes(Transpose(3, 5, MOVE32), "library/copy")
