@@ -183,3 +183,19 @@ def test_a_bad_element_is_traced_to_tile_warp_and_lane():
     variant = catalog.find("cuda:gemm/02_tiled[fp32,NN,32x32x32]")
     verdict = located(Verdict(False, reason="C[33][70] is 1, expected 2"), KernelContender(variant, None))
     assert verdict.reason == "C[33][70] is 1, expected 2 (tile_m 1, tile_n 2, warp 1, lane 6)"
+
+
+def test_a_librarys_first_right_algorithm_is_the_one_judged():
+    class Library(FakeContender):
+        def candidates(self, device, problem, buffers):
+            wrong = lambda arrays: matmul(arrays) + 1  # noqa: E731
+            return [FakeContender("c", f).bind(device, problem, buffers) for f in (wrong, matmul)]
+
+        def choose(self, index):
+            self.chosen = index
+
+    checker, _ = run(matmul)
+    library = Library("library", matmul)
+    assert checker.run(library).ok
+    assert library.chosen == 1
+    assert checker.right_candidates(library) == [1]
