@@ -12,7 +12,7 @@ from lowlevel.catalog import library
 from lowlevel.compare import Comparison, compare_on_device
 from lowlevel.contender import Contender, KernelContender
 from lowlevel.device.protocol import Buffer, Device
-from lowlevel.errors import MissingError
+from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.base import Expected, Operand, Problem, bits
 
 POISON = 0xFF  # NaN in every float type, -1 in every integer
@@ -154,9 +154,14 @@ class Checker:
         """Which of a library's algorithms are right here: some round partial sums to the output's type."""
         if contender.name not in self._right:
             calls = contender.candidates(self.device, self.problem, self.buffers)
-            right = [i for i, call in enumerate(calls) if self.judge(self._launch(call), self.buffers).ok]
-            self._right[contender.name] = right
+            self._right[contender.name] = [i for i, call in enumerate(calls) if self._is_right(call)]
         return self._right[contender.name]
+
+    def _is_right(self, call) -> bool:
+        try:
+            return self.judge(self._launch(call), self.buffers).ok
+        except UsageError:  # offered, and then refused
+            return False
 
     def _launch(self, call) -> np.ndarray:
         self.buffers["C"].fill(POISON, self.stream)

@@ -7,6 +7,7 @@ from fake_device import FakeContender, FakeDevice
 from lowlevel import catalog
 from lowlevel.contender import KernelContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP16, FP32, INT8, MOVE32
+from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Transpose
 from lowlevel.verify import Checker, Verdict, check_output, located, padded
@@ -185,11 +186,15 @@ def test_a_bad_element_is_traced_to_tile_warp_and_lane():
     assert verdict.reason == "C[33][70] is 1, expected 2 (tile_m 1, tile_n 2, warp 1, lane 6)"
 
 
+def refused(_arrays):
+    raise UsageError("CUBLAS_STATUS_NOT_SUPPORTED")
+
+
 def test_a_librarys_first_right_algorithm_is_the_one_judged():
     class Library(FakeContender):
         def candidates(self, device, problem, buffers):
             wrong = lambda arrays: matmul(arrays) + 1  # noqa: E731
-            return [FakeContender("c", f).bind(device, problem, buffers) for f in (wrong, matmul)]
+            return [FakeContender("c", f).bind(device, problem, buffers) for f in (wrong, refused, matmul)]
 
         def choose(self, index):
             self.chosen = index
@@ -197,5 +202,5 @@ def test_a_librarys_first_right_algorithm_is_the_one_judged():
     checker, _ = run(matmul)
     library = Library("library", matmul)
     assert checker.run(library).ok
-    assert library.chosen == 1
-    assert checker.right_candidates(library) == [1]
+    assert library.chosen == 2
+    assert checker.right_candidates(library) == [2]
