@@ -151,7 +151,7 @@ class Checker:
         return located(verdict, contender)
 
     def right_candidates(self, contender) -> list[int]:
-        """Which of a library's algorithms are right here: some round partial sums to the output's type."""
+        """Which of a library's algorithms are right here: some leave the bound, as by rounding partial sums."""
         if contender.name not in self._right:
             calls = contender.candidates(self.device, self.problem, self.buffers)
             self._right[contender.name] = [i for i, call in enumerate(calls) if self._is_right(call)]
