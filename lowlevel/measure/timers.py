@@ -10,8 +10,8 @@ from lowlevel.contender import Call
 from lowlevel.device.protocol import Device
 from lowlevel.errors import DeviceError
 
-#: A call shorter than this is replayed from a graph. Trains of launches leave gaps of up to a microsecond; for what
-#: is longer they are nothing, and calls near the limit are still compared like with like.
+#: A call shorter than this is replayed from a graph. Trains of launches leave gaps of their own; for what
+#: is longer they are small, and calls near the limit are still compared like with like.
 GRAPH_BELOW_US = 2000.0
 _GRAPH_MS = 4.0
 _MOST_NODES = 4096

@@ -6,7 +6,7 @@ from fake_device import FakeContender, FakeDevice
 
 from lowlevel import catalog
 from lowlevel.contender import KernelContender
-from lowlevel.dtypes import BF16, ELEMENTS, FP16, FP32, INT8, MOVE32
+from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP32, INT8, MOVE32
 from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Transpose
@@ -24,7 +24,7 @@ def verdict_of(problem, output, kind="normal"):
     return check_output(problem, list(problem.expected(problem.inputs(0, kind), kind)), output)
 
 
-@pytest.mark.parametrize("type_", [FP32, FP16, BF16, INT8], ids=lambda t: t.name)
+@pytest.mark.parametrize("type_", [FP32, FP16, BF16, FP8, INT8], ids=lambda t: t.name)
 def test_the_right_result_passes(type_):
     problem = Gemm(65, 129, 257, type_, "NT")
     verdict = verdict_of(problem, product(problem)[1])
@@ -56,7 +56,7 @@ SPOILERS = [spoil_nan, spoil_inf, spoil_untouched_tile, spoil_last_row, spoil_sh
 
 
 @pytest.mark.parametrize("spoil", SPOILERS)
-@pytest.mark.parametrize("type_", [FP32, FP16, BF16], ids=lambda t: t.name)
+@pytest.mark.parametrize("type_", [FP32, FP16, BF16, FP8], ids=lambda t: t.name)
 def test_a_wrong_result_is_found(type_, spoil):
     problem = Gemm(65, 129, 257, type_, "NT")
     output = product(problem)[1]
@@ -78,7 +78,7 @@ def test_a_transposed_result_is_found():
     assert not verdict_of(problem, np.ascontiguousarray(product(problem)[1].T)).ok
 
 
-@pytest.mark.parametrize("type_", [FP32, FP16, BF16], ids=lambda t: t.name)
+@pytest.mark.parametrize("type_", [FP32, FP16, BF16, FP8], ids=lambda t: t.name)
 def test_one_missing_k_block_is_found_at_k_16384(type_):
     problem = Gemm(48, 48, 16384, type_, "NT")
     inputs, _ = product(problem)
