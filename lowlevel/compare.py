@@ -51,7 +51,7 @@ def compare_on_device(device: Device, problem: Problem, output: Buffer, trusted:
         np.int64(rows),
         np.int64(columns),
         np.int64(operand.leading),
-        np.float32(0.0 if exact else 2 * element.roundoff),
+        np.float32(0.0 if exact else 2 * problem.relative_bound),
         np.float32(0.0 if exact else 2 * problem.accumulation_bound),
         found,
     ]

@@ -139,12 +139,29 @@ class Gemm:
 
     def bound(self, value: np.ndarray, size: np.ndarray) -> np.ndarray:
         """|err| <= u_out |c| + 8 sqrt(K) u_acc (|A||B|): one rounding of the result, and rounding errors of K sums
-        that grow like their square root. `size` is |A||B|."""
-        return ELEMENTS[self.type.output].roundoff * np.abs(value) + self.accumulation_bound * size
+        that grow like their square root. `size` is |A||B|. For truncated sums see `accumulation_bound`."""
+        return self.relative_bound * np.abs(value) + self.accumulation_bound * size
+
+    @property
+    def relative_bound(self) -> float:
+        """The factor of |c| in the bound: one rounding of the result, and half a unit for each time that the running
+        sum is cut, always towards zero."""
+        roundoff = ELEMENTS[self.type.output].roundoff
+        if step := self.type.truncated_step:
+            return roundoff + math.ceil(self.k / step) * self.type.unit_roundoff / 2
+        return roundoff
 
     @property
     def accumulation_bound(self) -> float:
-        """The factor of |A||B| in the bound."""
+        """The factor of |A||B| in the bound.
+
+        K rounding errors with random signs add up to 8 sqrt(K) of one (eight standard deviations). One is taken as
+        u_acc |A||B|, since no partial sum is larger. Where a unit is as coarse as 2^-13 that is too much allowed: a
+        missing block would hide in it. There the running sum is taken as what K terms with random signs give,
+        |A||B| / sqrt(K), and a cut product errs by a unit of that: 8 sqrt(K) unit |A||B| / sqrt(K).
+        """
+        if self.type.truncated_step:
+            return 8.0 * self.type.unit_roundoff
         return 8.0 * math.sqrt(self.k) * self.type.unit_roundoff
 
     def tensor_map(self, operand: str, config: Mapping[str, int]) -> TensorMap:

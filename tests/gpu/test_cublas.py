@@ -8,7 +8,7 @@ import pytest
 from lowlevel.cublas import libraries
 from lowlevel.cublas.contenders import GemmContender, Session
 from lowlevel.cublas.lt import LtContender
-from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP16_ACC16, FP32, INT8, TF32
+from lowlevel.dtypes import BF16, FP8, FP16, FP16_ACC16, FP32, INT8, TF32
 from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.gemm import LAYOUTS, Gemm
 
@@ -98,21 +98,12 @@ def on(device):
         operands.free()
 
 
-def accumulation(problem: Gemm, fast: bool) -> float:
-    """The bound's factor of |A||B|. With fast accumulation a tensor core aligns 32 products of fp8 and the sum to the
-    largest of them and keeps about 14 bits: at most one unit of 2^-13 for each such step."""
-    if fast:
-        return (problem.k / 32 + 1) * 2.0**-13
-    return 8 * np.sqrt(problem.k) * problem.type.unit_roundoff
-
-
-def assert_right(operands: Operands, got: np.ndarray, fast: bool = False) -> None:
+def assert_right(operands: Operands, got: np.ndarray) -> None:
     value, size = operands.reference()
     if operands.problem.type.exact:
         np.testing.assert_array_equal(got, value.astype(np.int32))
         return
-    roundoff = ELEMENTS[operands.problem.type.output].roundoff
-    bound = roundoff * np.abs(value) + accumulation(operands.problem, fast) * size
+    bound = operands.problem.bound(value, size)
     error = np.abs(got.astype(np.float64) - value)
     bad = ~(error <= bound)  # so that a NaN is bad
     assert not bad.any(), f"{bad.sum()} of {bad.size} wrong, the worst {np.max(error / bound):.3g} times its bound"
@@ -173,8 +164,7 @@ def test_each_algorithm_of_lt_multiplies_fp8(device, on, fast):
     for problem in odd(FP8, "NT"):
         operands = on(problem)
         for call in LtContender(fast_accumulation=fast).candidates(device, problem, operands.buffers):
-            # Promoted sums still pass through the tensor core's 14 bits for a while.
-            assert_right(operands, operands.run(call), fast=True)
+            assert_right(operands, operands.run(call))
 
 
 def test_the_chosen_algorithm_is_the_one_that_runs(device, on):
