@@ -27,6 +27,12 @@ def owner_of_element(config: Config, row: int, column: int) -> int:
     return row % config["BM"] * config["BN"] + column % config["BN"]
 
 
+def owner_of_fours(config: Config, row: int, column: int) -> int:  # noqa: ARG001
+    """The thread that computes an element of C where 16 x 16 threads have 4 x 4 neighbouring elements each, 64 x 64
+    together, and in a larger tile the same place of every 64 x 64."""
+    return row % 64 // 4 * 16 + column % 64 // 4
+
+
 def rows_of_tile(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
     """BN x ROWS threads, which walk down the BM rows of their tile."""
     return (config["BN"], config["ROWS"], 1)
