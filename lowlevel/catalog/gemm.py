@@ -8,6 +8,7 @@ _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
 _NAIVE = {"BM": 8, "BN": 32}
 _TILED = {"BM": 32, "BN": 32, "BK": 32}
 _REGISTER_TILE = {"BM": 64, "BN": 64, "BK": 8}
+_ASYNC = {"BM": 128, "BN": 128, "BK": 8}
 _LAUNCH = Launch(block=one_element_a_thread, grid=tiles)
 
 KERNELS = (
@@ -86,6 +87,23 @@ KERNELS = (
         expect=Expect(
             version="6.3",
             sass={"sm_75": ("STS", "LDS.U.128", "FFMA", "BAR"), "sm_80": ("STS", "LDS.128", "FFMA", "BAR")},
+        ),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/07_async",
+        entry="gemm",
+        idea="cp.async: the next tiles arrive while these are multiplied; 8 x 8 elements a thread",
+        archs=("sm_80",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_ASYNC,),
+        params=_PARAMS,
+        launch=Launch(block=256, grid=tiles),
+        owner=owner_of_fours,
+        expect=Expect(
+            version="7.0",
+            sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDGDEPBAR", "LDS.128", "FFMA", "BAR", "STG.E.128")},
         ),
     ),
 )

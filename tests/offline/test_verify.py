@@ -1,5 +1,7 @@
 """The checker, tested with wrong results: each must be found."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from fake_device import FakeContender, FakeDevice
@@ -184,6 +186,22 @@ def test_a_bad_element_is_traced_to_tile_warp_and_lane():
     variant = catalog.find("cuda:gemm/02_tiled[fp32,NN,32x32x32]")
     verdict = located(Verdict(False, reason="C[33][70] is 1, expected 2"), KernelContender(variant, None))
     assert verdict.reason == "C[33][70] is 1, expected 2 (tile_m 1, tile_n 2, warp 1, lane 6)"
+
+
+def test_a_bad_element_of_a_register_tile_is_traced_to_its_thread():
+    """Row 72 of a tile of 128 is in the third four of its half, column 70 in the second: thread 2 * 16 + 1."""
+    variant = catalog.find("ptx:gemm/07_async[fp32,NN,128x128x8]")
+    verdict = located(Verdict(False, reason="C[200][70] is 1, expected 2"), KernelContender(variant, None))
+    assert verdict.reason == "C[200][70] is 1, expected 2 (tile_m 1, tile_n 0, warp 1, lane 1)"
+
+
+@pytest.mark.parametrize("kernel", ["ptx:gemm/04_register_tile", "ptx:gemm/07_async"])
+def test_the_threads_of_a_block_share_its_tile_evenly(kernel):
+    found = next(k for k in catalog.kernels() if k.label == kernel)
+    config = found.configs[0]
+    owners = Counter(found.owner(config, row, column) for row in range(config["BM"]) for column in range(config["BN"]))
+    assert set(owners) == set(range(found.launch.block))
+    assert set(owners.values()) == {config["BM"] * config["BN"] // found.launch.block}
 
 
 def refused(_arrays):
