@@ -122,12 +122,13 @@ class Bench:
     """A suite on one GPU: the child that owns the GPU, the binaries, and the rows so far."""
 
     def __init__(self, options: BenchOptions, chosen: Suite):
-        self.options, self.suite = options, chosen
+        self.options = options
         self.rows: list[Row] = []
         self._raced_s = 0.0  # of the budget
         self._gpu = Worker("gpu", gpu_worker.start, (options.device,))
         self.limits, self.environment = self._gpu.call(gpu_worker.describe, deadline=VERIFY_DEADLINE_S)
         self.arch = parse_arch(options.arch) if options.arch else parse_arch(self.limits.capability)
+        self.suite = suite.suited(chosen, self.limits)
 
     def __enter__(self) -> Bench:
         return self
@@ -303,6 +304,7 @@ class Bench:
         kernel = variant.kernel
         row = self._any_row(problem, variant.name, variant.type.dtype)
         row.variant, row.config, row.language = kernel.name, variant.config_text, kernel.language
+        row.chosen_by = variant.chosen_by
         return row
 
     def _library_row(self, problem: Problem, name: str) -> Row:

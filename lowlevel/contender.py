@@ -68,12 +68,18 @@ class KernelContender:
         return Packets(packets, keep)
 
 
+#: The struct Epilogue of cu/include/epilogue.cuh.
+EPILOGUE_PARAMETER = np.dtype(
+    [("alpha", np.float32), ("ld_residual", np.int32), ("bias", np.uint64), ("residual", np.uint64)]
+)
+
+
 class Values:
     """The binder: what each parameter name of a catalog entry stands for.
 
     Operand names (A, B, C, bias ...) are buffers; M, N, K, lda ... are the problem's scalars; `map_A` is the
     tensor map that the problem describes for operand A under the variant's configuration; `workspace` is scratch
-    memory, zeroed once.
+    memory, zeroed once; `epilogue` is the struct of what happens to a sum on its way out.
     """
 
     def __init__(
@@ -95,10 +101,22 @@ class Values:
             return self._device.tensor_map(spec, self._buffers[operand])
         if name == "workspace":
             return self._scratch()
+        if name == "epilogue":
+            return self._epilogue()
         raise UsageError(
             f"{self._variant.kernel.label}: the binder knows no parameter '{name}'; it knows "
-            f"{', '.join([*self._buffers, *self._scalars, 'map_<operand>', 'workspace'])}"
+            f"{', '.join([*self._buffers, *self._scalars, 'map_<operand>', 'workspace', 'epilogue'])}"
         )
+
+    def _epilogue(self) -> np.void:
+        """The struct of cu/include/epilogue.cuh; null where the problem has no such operand."""
+        value = np.zeros(1, EPILOGUE_PARAMETER)
+        value["alpha"] = 1.0
+        for name in ("bias", "residual"):
+            if name in self._buffers:
+                value[name] = self._buffers[name].address
+        value["ld_residual"] = self._problem.dimensions["n"]
+        return value[0]
 
     def _scratch(self) -> Buffer:
         if self._workspace is None:

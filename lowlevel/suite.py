@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lowlevel import catalog, paths
@@ -17,6 +17,7 @@ from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import select
 from lowlevel.dtypes import MOVE32, TYPES
 from lowlevel.errors import UsageError
+from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.make import make_problem
@@ -72,6 +73,15 @@ def load(name: str) -> Suite:
     for section in text.get("section", ()):
         suite.groups += section_groups(section, path.name)
     return suite
+
+
+def suited(chosen: Suite, limits: Limits) -> Suite:
+    """The suite with each variant in the configuration that suits its problem on a GPU."""
+    groups = [
+        replace(group, variants=tuple(dict.fromkeys(v.suited(group.problem, limits) for v in group.variants)))
+        for group in chosen.groups
+    ]
+    return replace(chosen, groups=groups)
 
 
 def section_groups(section: Mapping, where: str) -> list[Group]:

@@ -4,10 +4,7 @@
 // the next phase by itself. Waiters name the parity (0, 1, 0, ...) of the phase they wait for.
 #pragma once
 
-// An address of shared memory as the 32 bits that instructions take. PTX ISA, 'cvta'.
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
+#include "shared.cuh"
 
 // PTX ISA, 'mbarrier.init': each phase completes after `arrivals` arrivals.
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals) {

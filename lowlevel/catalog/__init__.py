@@ -54,7 +54,7 @@ def request(variant: Variant, arch: str) -> Request:
     """What to compile for a variant. UsageError when the kernel cannot exist on `arch`.
 
     CUDA C++ gets the configuration's numbers by their names, the element size of what it moves as ELEMENT_BYTES,
-    the type as TYPE_<NAME>, and the layout as A_TRANSPOSED and B_TRANSPOSED.
+    the type as TYPE_<NAME>, the layout as A_TRANSPOSED and B_TRANSPOSED, and an epilogue as EPILOGUE_<NAME>.
     """
     kernel = variant.kernel
     try:
@@ -74,4 +74,6 @@ def defines_of(variant: Variant) -> dict[str, str]:
     if variant.layout:
         defines["A_TRANSPOSED"] = str(int(variant.layout[0] == "T"))
         defines["B_TRANSPOSED"] = str(int(variant.layout[1] == "T"))
+    if variant.epilogue != "none":
+        defines[f"EPILOGUE_{variant.epilogue.upper()}"] = "1"
     return defines

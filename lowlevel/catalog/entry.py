@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ Sized = Callable[[Config, "Problem", "Limits"], Any]
 
 #: (config, row, column) -> the thread of the block that computes that element of C, counted from 0.
 Owner = Callable[[Config, int, int], int]
+
+#: (configs, problem, limits) -> index of the configuration to take.
+Choose = Callable[[Sequence[Config], "Problem", "Limits"], int]
 
 #: The languages, in the order of every table, and the file ending of each.
 LANGUAGES = {"cuda": ("cu", ".cu"), "ptx": ("ptx", ".ptx"), "mlir": ("mlir", ".mlir")}
@@ -91,6 +94,7 @@ class Kernel:
     that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
     the default. params: names that the binder knows, in the order of the kernel's parameters. before: launches
     that precede the kernel's own in every call. owner: who computes an element, for the report of a wrong one.
+    choose: which of configs suits a problem on a GPU, where it is not always the first.
     """
 
     language: str
@@ -108,6 +112,7 @@ class Kernel:
     before: tuple[Step, ...] = ()
     expect: Expect = Expect()
     owner: Owner | None = None
+    choose: Choose | None = None
 
     @property
     def operation(self) -> str:
@@ -149,6 +154,8 @@ class Variant:
     layout: str = ""
     config: Config = field(default_factory=dict, hash=False)
     epilogue: str = "none"
+    #: Where the configuration comes from: `default`, `named` on the command line, or the kernel's `rule`.
+    chosen_by: str = field(default="default", compare=False)
 
     @property
     def config_text(self) -> str:
@@ -176,3 +183,10 @@ class Variant:
 
     def with_config(self, **numbers: int) -> Variant:
         return replace(self, config={**self.config, **numbers})
+
+    def suited(self, problem: Problem, limits: Limits) -> Variant:
+        """This variant in the configuration that its kernel's rule takes for a problem, unless one was named."""
+        if self.kernel.choose is None or self.chosen_by != "default":
+            return self
+        config = self.kernel.configs[self.kernel.choose(self.kernel.configs, problem, limits)]
+        return replace(self, config=config, chosen_by="rule")

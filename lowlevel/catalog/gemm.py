@@ -1,15 +1,34 @@
 """The matmul ladder. Numbers are shared by the languages: the same number is the same algorithm."""
 
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
-from lowlevel.catalog.rules import one_element_a_thread, owner_of_element, owner_of_fours, tiles
+from lowlevel.catalog.rules import (
+    column_of_tiles,
+    one_element_a_thread,
+    owner_in_warp_tile,
+    owner_of_element,
+    owner_of_fours,
+    owner_of_register_tile,
+    ring_of_stages,
+    threads_of_register_tile,
+    threads_of_warps,
+    tiles,
+    tiles_in_flight,
+)
 from lowlevel.dtypes import FP32
 
 _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
+_FINISHED = (*_PARAMS, "epilogue")
+_EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
 _NAIVE = {"BM": 8, "BN": 32}
 _TILED = {"BM": 32, "BN": 32, "BK": 32}
-_REGISTER_TILE = {"BM": 64, "BN": 64, "BK": 8}
-_ASYNC = {"BM": 128, "BN": 128, "BK": 8}
+_REGISTER_TILE = {"BM": 64, "BN": 64, "BK": 8, "TM": 4, "TN": 4, "PAD": 1}
+_LARGE = {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "PAD": 1}
+_SQUARE = {"BM": 128, "BN": 128, "BK": 8}
+_WARP_TILE = {"BM": 128, "BN": 256, "BK": 16, "WM": 64, "WN": 64, "STAGES": 3, "KGROUPS": 1}
+_WARP_TILE_FEW = {"BM": 64, "BN": 128, "BK": 32, "WM": 64, "WN": 64, "STAGES": 3, "KGROUPS": 4}
 _LAUNCH = Launch(block=one_element_a_thread, grid=tiles)
+_LAUNCH_REGISTER = Launch(block=threads_of_register_tile, grid=tiles)
+_LAUNCH_256 = Launch(block=256, grid=tiles)
 
 KERNELS = (
     Kernel(
@@ -39,6 +58,100 @@ KERNELS = (
         launch=_LAUNCH,
         owner=owner_of_element,
         expect=Expect(sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/03_padded_tile",
+        entry="gemm",
+        idea="a pad against bank conflicts that were not there: what it costs",
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_TILED,),
+        params=_PARAMS,
+        launch=_LAUNCH,
+        owner=owner_of_element,
+        expect=Expect(sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/04_register_tile",
+        entry="gemm",
+        idea="4 x 4 sums a thread: half a word of shared memory for each FMA",
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_REGISTER_TILE, _REGISTER_TILE | {"PAD": 0}),
+        params=_PARAMS,
+        launch=_LAUNCH_REGISTER,
+        owner=owner_of_register_tile,
+        expect=Expect(sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/05_large_register_tile",
+        entry="gemm",
+        idea="8 x 8 sums a thread: a quarter of a word, and half the reads of global memory",
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_LARGE, _LARGE | {"PAD": 0}),
+        params=_FINISHED,
+        launch=_LAUNCH_REGISTER,
+        epilogues=_EPILOGUES,
+        owner=owner_of_register_tile,
+        expect=Expect(sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/06_vectorised",
+        entry="gemm",
+        idea="16 bytes at a time: a quarter of the instructions that move data",
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_SQUARE,),
+        params=_FINISHED,
+        launch=_LAUNCH_256,
+        epilogues=_EPILOGUES,
+        owner=owner_of_fours,
+        expect=Expect(
+            sass={
+                "sm_75": ("LDG.E.128", "STS.128", "LDS.U.128", "FFMA", "STG.E.128"),
+                "sm_80": ("LDG.E.128", "STS.128", "LDS.128", "FFMA", "STG.E.128"),
+            }
+        ),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/07_async",
+        entry="gemm",
+        idea="cp.async: the next tiles arrive while these are multiplied",
+        archs=("sm_80",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_SQUARE,),
+        params=_FINISHED,
+        launch=_LAUNCH_256,
+        epilogues=_EPILOGUES,
+        owner=owner_of_fours,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDGDEPBAR", "LDS.128", "FFMA", "STG.E.128")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/08_warp_tile",
+        entry="gemm",
+        idea="64 x 64 a warp, three tiles in flight, sums and fragments dealt out over the register banks",
+        archs=("sm_80",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=(_WARP_TILE, _WARP_TILE_FEW),
+        choose=tiles_in_flight,
+        params=_FINISHED,
+        launch=Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_stages),
+        epilogues=_EPILOGUES,
+        owner=owner_in_warp_tile,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDGDEPBAR", "LDS.128", "FFMA", "STG.E.128")}),
     ),
     Kernel(
         "ptx",
@@ -76,13 +189,13 @@ KERNELS = (
         "ptx",
         "gemm/04_register_tile",
         entry="gemm",
-        idea="4 x 4 elements in each thread's registers: two shared loads for 16 FMAs",
+        idea=twin("cuda"),
         archs=("sm_75",),
         types=(FP32,),
         layouts=("NN",),
         configs=(_REGISTER_TILE,),
         params=_PARAMS,
-        launch=Launch(block=256, grid=tiles),
+        launch=_LAUNCH_256,
         owner=owner_of_fours,
         expect=Expect(
             version="6.3",
@@ -93,13 +206,13 @@ KERNELS = (
         "ptx",
         "gemm/07_async",
         entry="gemm",
-        idea="cp.async: the next tiles arrive while these are multiplied; 8 x 8 elements a thread",
+        idea=twin("cuda"),
         archs=("sm_80",),
         types=(FP32,),
         layouts=("NN",),
-        configs=(_ASYNC,),
+        configs=(_SQUARE,),
         params=_PARAMS,
-        launch=Launch(block=256, grid=tiles),
+        launch=_LAUNCH_256,
         owner=owner_of_fours,
         expect=Expect(
             version="7.0",

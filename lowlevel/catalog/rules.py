@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lowlevel.catalog.entry import Config, Dim3
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
@@ -25,6 +27,51 @@ def one_element_a_thread(config: Config, problem: Problem, limits: Limits) -> Di
 def owner_of_element(config: Config, row: int, column: int) -> int:
     """The thread that `one_element_a_thread` gives an element of C."""
     return row % config["BM"] * config["BN"] + column % config["BN"]
+
+
+def threads_of_register_tile(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """A thread for each TM x TN elements of the tile."""
+    return config["BM"] // config["TM"] * (config["BN"] // config["TN"])
+
+
+def owner_of_register_tile(config: Config, row: int, column: int) -> int:
+    """The thread of `threads_of_register_tile` that computes an element: threads along n first."""
+    row, column = row % config["BM"] // config["TM"], column % config["BN"] // config["TN"]
+    return row * (config["BN"] // config["TN"]) + column
+
+
+def threads_of_warps(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """A warp for each WM x WN of the tile, KGROUPS times."""
+    return 32 * (config["BM"] // config["WM"]) * (config["BN"] // config["WN"]) * config["KGROUPS"]
+
+
+def owner_in_warp_tile(config: Config, row: int, column: int) -> int:
+    """The thread that stores an element where a warp is 4 x 8 lanes along m and n, each with fours of rows and of
+    columns, 16 and 32 apart."""
+    row, column = row % config["BM"], column % config["BN"]
+    warp = row // config["WM"] * (config["BN"] // config["WN"]) + column // config["WN"]
+    return 32 * warp + column % 32 // 4 * 4 + row % 16 // 4
+
+
+def column_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    """A block for each tile in one dimension, for a kernel that orders its tiles itself."""
+    along_n, along_m, _ = tiles(config, problem, limits)
+    return (along_n * along_m, 1, 1)
+
+
+def ring_of_stages(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Bytes of STAGES fp32 tiles of A, transposed with a pad of 4, and of B; or of the sums that KGROUPS join."""
+    ring = 4 * config["STAGES"] * config["BK"] * (config["BM"] + 4 + config["BN"])
+    return max(ring, 4 * config["BM"] * config["BN"] if config["KGROUPS"] > 1 else 0)
+
+
+def tiles_in_flight(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
+    """The first configuration whose tiles give each SM one, or else the last."""
+    for index, config in enumerate(configs):
+        along_n, along_m, _ = tiles(config, problem, limits)
+        if along_n * along_m >= limits.sms:
+            return index
+    return len(configs) - 1
 
 
 def owner_of_fours(config: Config, row: int, column: int) -> int:  # noqa: ARG001

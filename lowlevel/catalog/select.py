@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from lowlevel import catalog
@@ -23,14 +24,16 @@ def select(patterns: Sequence[str]) -> list[Variant]:
         return catalog.variants()
     chosen: dict[str, Variant] = {}
     for pattern in patterns:
-        found = [v for v in everything if matches(v, pattern)]
-        if "[" not in pattern:
+        found = [v for v in everything if v.name == pattern] or [v for v in everything if matches(v, pattern)]
+        if "[" in pattern:
+            found = [replace(v, chosen_by="named") for v in found]
+        else:
             defaults = {v.name for v in catalog.variants()}
             found = [v for v in found if v.name in defaults]
         if not found:
             raise UsageError(f"no variant '{pattern}'{nearest(pattern)}; `lowlevel list` shows all")
         chosen.update((v.name, v) for v in found)
-    return [v for v in everything if v.name in chosen]
+    return [chosen[v.name] for v in everything if v.name in chosen]
 
 
 def all_variants() -> list[Variant]:

@@ -1,4 +1,4 @@
-"""C = A B for the four layouts: inputs, reference, bound.
+"""C = epilogue(A B) for the four layouts: inputs, reference, bound.
 
 Layouts are named for the row-major view: N as the formula has it, T transposed in memory. NN is A[M,K] B[K,N];
 NT is A[M,K] B[N,K], both contiguous along K, what a linear layer has; TN is A[K,M] B[K,N]; TT is A[K,M] B[N,K].
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lowlevel.dtypes import ELEMENTS, Type
 from lowlevel.errors import UsageError
 from lowlevel.problems.base import Expected, Operand, integers, normal
+from lowlevel.problems.epilogue import EPILOGUES, Epilogue
 from lowlevel.tensormap import TensorMap
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -29,7 +30,11 @@ _CHUNK = 4096
 
 @dataclass(frozen=True)
 class Gemm:
-    """C[m,n] = sum over k of A[m,k] B[k,n]; leading dimensions in elements, tight unless given."""
+    """C[m,n] = epilogue(sum over k of A[m,k] B[k,n]); leading dimensions in elements, tight unless given.
+
+    epilogue: a name in problems.epilogue.EPILOGUES. Its addend is an operand too: `bias`, one row of n elements, or
+    `residual`, m x n like C, tight.
+    """
 
     m: int
     n: int
@@ -45,6 +50,8 @@ class Gemm:
     def __post_init__(self):
         if self.layout not in LAYOUTS:
             raise UsageError(f"no layout '{self.layout}'; there are: {', '.join(LAYOUTS)}")
+        if self.epilogue not in EPILOGUES:
+            raise UsageError(f"no epilogue '{self.epilogue}'; there are: {', '.join(EPILOGUES)}")
         if min(self.m, self.n, self.k) < 1:
             raise UsageError(f"shape {self.label}: every dimension is at least 1")
         for name, columns in zip(("lda", "ldb", "ldc"), self._columns(), strict=True):
@@ -80,25 +87,42 @@ class Gemm:
     def whole(self) -> bool:
         return self.flops <= WHOLE_FLOPS
 
+    @property
+    def finish(self) -> Epilogue:
+        """The epilogue's float64 twin."""
+        return EPILOGUES[self.epilogue]
+
+    @property
+    def product(self) -> Gemm:
+        """The same product without its epilogue."""
+        return replace(self, epilogue="none")
+
     def operands(self) -> tuple[Operand, ...]:
         a = (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m)
         b = (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
         return (
             Operand("A", self.type.operand, a, self.lda),
             Operand("B", self.type.operand, b, self.ldb),
+            *self._addend(),
             Operand("C", self.type.output, (self.m, self.n), self.ldc, output=True),
         )
+
+    def _addend(self) -> tuple[Operand, ...]:
+        if not self.finish.addend:
+            return ()
+        rows = 1 if self.finish.addend == "bias" else self.m
+        return (Operand(self.finish.addend, self.type.output, (rows, self.n), self.n),)
 
     def scalars(self) -> Mapping[str, np.generic]:
         sizes = {name: np.int32(getattr(self, name.lower())) for name in ("M", "N", "K")}
         return {**sizes, **{name: np.int32(getattr(self, name)) for name in ("lda", "ldb", "ldc")}}
 
     def inputs(self, seed: int, kind: str = "normal") -> Mapping[str, np.ndarray]:
-        a, b, _ = self.operands()
-        return {"A": self._values(a, (seed, 0), kind), "B": self._values(b, (seed, 1), kind)}
+        operands = self.operands()[:-1]
+        return {o.name: self._values(o, (seed, index), kind) for index, o in enumerate(operands)}
 
     def _values(self, operand: Operand, seed: tuple[int, int], kind: str) -> np.ndarray:
-        if self.type.operand == "int8":
+        if operand.element == "int8":
             return integers(operand.shape, seed, -127, 127).astype(np.int8)
         if kind == "integer":
             # fp16 holds integers up to 2^11 exactly; sums of {-1, 0, 1} stay far below in any K that fits in memory.
@@ -123,6 +147,7 @@ class Gemm:
 
     def part(self, inputs: Mapping[str, np.ndarray], rows, columns, kind: str) -> Expected:
         """The reference and bound of C[rows][:, columns], summed in float64."""
+        exact = self.finish.exact and (self.type.exact or kind == "integer")
         a = inputs["A"] if self.layout[0] == "N" else inputs["A"].T
         b = inputs["B"] if self.layout[1] == "N" else inputs["B"].T
         a, b = a[rows], b[:, columns]
@@ -131,11 +156,20 @@ class Gemm:
             a_part = a[:, k : k + _CHUNK].astype(np.float64)
             b_part = b[k : k + _CHUNK].astype(np.float64)
             value = value + a_part @ b_part
-            if kind == "normal" and not self.type.exact:
+            if not exact:
                 size = size + np.abs(a_part) @ np.abs(b_part)
-        if self.type.exact or kind == "integer":
-            return Expected(rows, columns, value.astype(ELEMENTS[self.type.output].numpy), None)
-        return Expected(rows, columns, value, self.bound(value, size))
+        addend = self._addend_part(inputs, rows, columns)
+        finished = self.finish.value(value, addend)
+        if exact:
+            return Expected(rows, columns, finished.astype(ELEMENTS[self.type.output].numpy), None)
+        bound = self.bound(finished, size) + self.finish.roundoff * (np.abs(value) + np.abs(addend))
+        return Expected(rows, columns, finished, bound)
+
+    def _addend_part(self, inputs: Mapping[str, np.ndarray], rows, columns) -> np.ndarray | float:
+        if not self.finish.addend:
+            return 0.0
+        addend = inputs[self.finish.addend][:, columns]
+        return (addend if self.finish.addend == "bias" else addend[rows]).astype(np.float64)
 
     def bound(self, value: np.ndarray, size: np.ndarray) -> np.ndarray:
         """|err| <= u_out |c| + 8 sqrt(K) u_acc (|A||B|): one rounding of the result, and rounding errors of K sums
@@ -161,8 +195,8 @@ class Gemm:
         |A||B| / sqrt(K), and a cut product errs by a unit of that: 8 sqrt(K) unit |A||B| / sqrt(K).
         """
         if self.type.truncated_step:
-            return 8.0 * self.type.unit_roundoff
-        return 8.0 * math.sqrt(self.k) * self.type.unit_roundoff
+            return 8.0 * self.type.unit_roundoff * self.finish.slope
+        return 8.0 * math.sqrt(self.k) * self.type.unit_roundoff * self.finish.slope
 
     def tensor_map(self, operand: str, config: Mapping[str, int]) -> TensorMap:
         """A K-major operand in boxes of BM or BN rows by BK columns, swizzled when a box row is 128 bytes."""

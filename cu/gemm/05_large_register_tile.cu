@@ -1,0 +1,67 @@
+// 05 large register tile: C = A B in fp32, 8 x 8 sums a thread, an epilogue on the way out.
+//
+// Computes  C[m][n] = epilogue(sum over k of A[m][k] B[k][n]),  row-major, layout NN, any M, N, K.
+// Idea      8 x 8 elements a thread: 16 words of shared memory for 64 FMAs, a quarter of a word each, half of 04's; and
+//           a 128 x 128 tile reads global memory half as often as a 64 x 64 one.
+//
+// Tile      BM x BN x BK = 128 x 128 x 8, a block of 256 threads, TM x TN = 8 x 8 elements each.
+// Threads   Thread t computes rows 8 (t / 16) .. + 7 and columns 8 (t % 16) .. + 7 of the tile. For the loads the block
+//           walks over each tile in memory order, 4 elements of A and 4 of B a thread.
+// Shared    bytes    0 ..  4607  As[128][9]   As[m][k], one word of pad, as in 04   (PAD = 0: 4096 bytes)
+//           then         4096    Bs[8][128]   Bs[k][n]
+//           A thread's 8 columns are read as two times 16 bytes, 32 bytes from its neighbour's: of the 8 lanes that
+//           are served at once, the first and the fifth want the same banks. Rung 06 deals the columns out otherwise.
+// Tails     An element outside A or B is loaded as zero; one outside C is not stored.
+// Limit     Every word of the tiles still passes one at a time: a 4-byte load, a 4-byte store to shared memory, and 8
+//           4-byte reads of As for every k. Rung 06 moves four at a time.
+
+#include "epilogue.cuh"
+
+constexpr int THREADS_N = BN / TN;
+constexpr int THREADS = BM / TM * THREADS_N;
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+     int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
+    __shared__ float As[BM][BK + PAD];
+    __shared__ float Bs[BK][BN];
+
+    const int tile_m = blockIdx.y * BM, tile_n = blockIdx.x * BN;
+    const int thread_m = threadIdx.x / THREADS_N * TM, thread_n = threadIdx.x % THREADS_N * TN;
+
+    float acc[TM][TN] = {};
+    for (int k_block = 0; k_block < K; k_block += BK) {
+        for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
+            const int m = i / BK, k = i % BK;
+            const bool inside = tile_m + m < M && k_block + k < K;
+            As[m][k] = inside ? A[(long long)(tile_m + m) * lda + k_block + k] : 0.0f;
+        }
+        for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
+            const int k = i / BN, n = i % BN;
+            const bool inside = k_block + k < K && tile_n + n < N;
+            Bs[k][n] = inside ? B[(long long)(k_block + k) * ldb + tile_n + n] : 0.0f;
+        }
+        __syncthreads();  // both tiles are whole before anyone reads them
+#pragma unroll
+        for (int k = 0; k < BK; ++k) {
+            float a[TM], b[TN];
+#pragma unroll
+            for (int i = 0; i < TM; ++i) a[i] = As[thread_m + i][k];
+#pragma unroll
+            for (int j = 0; j < TN; ++j) b[j] = Bs[k][thread_n + j];
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TN; ++j) acc[i][j] += a[i] * b[j];
+        }
+        __syncthreads();  // everyone is done reading before the next tiles overwrite these
+    }
+
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TN; ++j) {
+            const int m = tile_m + thread_m + i, n = tile_n + thread_n + j;
+            if (m < M && n < N) C[(long long)m * ldc + n] = epilogue(acc[i][j], m, n);
+        }
+}

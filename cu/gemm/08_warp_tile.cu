@@ -1,0 +1,200 @@
+// 08 warp tile: C = A B in fp32, the fast one.
+//
+// Computes  C[m][n] = epilogue(sum over k of A[m][k] B[k][n]),  row-major, layout NN, any M, N, K.
+// Idea      Each warp owns a square of C, 64 x 64, and each lane 16 x 8 of it: 24 words of shared memory for 128 FMAs,
+//           and lanes of a warp ask for as few different words as a square allows. STAGES tiles are in flight. What then
+//           limits is the register file (below), so the rest is about that.
+//
+// Tile      BM x BN x BK = 128 x 256 x 16 by default: 2 x 4 warps of WM x WN = 64 x 64. Blocks take tiles in groups of
+//           8 rows, down each column of a group, so that blocks running at once share rows of A and columns of B in L2.
+//           KGROUPS > 1: that many copies of the warps share the tile's k-blocks, each its own slice of every block, and
+//           their sums are joined in shared memory at the end: more warps for problems with few tiles.
+// Threads   Lane l of a warp: rows 4 (l % 4) + 16 i + {0..3}, columns 4 (l / 4) + 32 j + {0..3} of its square, i < 4,
+//           j < 2. For the copies thread t takes A[t / 8 + ...][t % 8 + ...], 4 bytes each, transposed on their way, and
+//           16 bytes of rows of B.
+// Shared    STAGES x As[BK][BM + 4]   As[stage][k][m], transposed; a warp's copies are 8 k and 4 rows, all banks different
+//           STAGES x Bs[BK][BN]       Bs[stage][k][n]
+//           128 x 256 x 16 and 3 stages: 25344 + 49152 = 74496 bytes, dynamic.
+// Registers 128 sums and two sets of fragments. An FFMA reads three registers, and the file has two banks, even and odd
+//           numbers, each with one read a clock: three operands of one parity take three clocks where two are paid for.
+//           Hence
+//           - the columns run forth and back (serpentine): at each turn b stays where it is, in the reuse cache;
+//           - the epilogue multiplies by an alpha that the compiler does not know. Without it the sums would be stored
+//             from where they are, which forces each four of them, like each four of b, into neighbouring registers of
+//             the same order of parity: sum and b then share a bank in every FFMA. It costs a tenth of the speed.
+// Tails     cp.async writes zeros for what lies outside. Where B's rows are not aligned to 16 bytes its copies are of 4
+//           bytes, and where C's are not its stores: a second body of the same code.
+// Limit     Issue slots: FFMA is some 85 % of what the main loop issues; and register banks.
+
+#include "cp_async.cuh"
+#include "epilogue.cuh"
+#include "fours.cuh"
+
+constexpr int TM = 16, TN = 8;
+constexpr int LANES_M = WM / TM, LANES_N = WN / TN;
+static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 x 8 lanes of 16 x 8 elements");
+constexpr int WARPS_N = BN / WN;
+constexpr int GROUP_THREADS = BM / WM * WARPS_N * 32;
+constexpr int THREADS = GROUP_THREADS * KGROUPS;
+constexpr int A_PITCH = BM + 4;
+constexpr int A_STAGE = BK * A_PITCH, B_STAGE = BK * BN;
+constexpr int K_SLICE = BK / KGROUPS;  // of a k-block, for one group of warps
+constexpr int RASTER = 8;              // rows of tiles in a group
+static_assert(K_SLICE % 2 == 0, "two sets of fragments take turns, also from one k-block to the next");
+static_assert(BK % 8 == 0 && BM % (THREADS / 8) == 0, "whole passes of 8 k and THREADS / 8 rows over A");
+static_assert(BK * BN % (4 * THREADS) == 0 && 4 * THREADS % BN == 0, "whole passes of whole rows over B");
+
+struct Tile {
+    int m, n;  // of C's first element
+};
+
+__device__ Tile tile_of_block(int block, int M, int N) {
+    const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
+    const int group = block / (RASTER * tiles_n), within = block % (RASTER * tiles_n);
+    const int rows = min(RASTER, tiles_m - group * RASTER);
+    return {(group * RASTER + within % rows) * BM, within / rows * BN};
+}
+
+// Starts the copies of one k-block. Where nothing is read the address is the matrix's own.
+template <bool WIDE>
+__device__ __forceinline__ void copy_tiles(const float* A, const float* B, int M, int N, int K, int lda, int ldb,
+                                           Tile tile, int k_block, float* As, float* Bs) {
+    const int a_k = threadIdx.x % 8, a_m = threadIdx.x / 8;
+#pragma unroll
+    for (int k = a_k; k < BK; k += 8)
+#pragma unroll
+        for (int m = a_m; m < BM; m += THREADS / 8) {
+            const bool inside = k_block + k < K && tile.m + m < M;
+            const float* from = inside ? A + (long long)(tile.m + m) * lda + k_block + k : A;
+            cp_async_4(shared_address(As + k * A_PITCH + m), from, inside ? 4 : 0);
+        }
+    const int b_n = threadIdx.x * 4 % BN, b_k = threadIdx.x * 4 / BN;
+#pragma unroll
+    for (int k = b_k; k < BK; k += 4 * THREADS / BN) {
+        const int left = k_block + k < K ? min(max(N - tile.n - b_n, 0), 4) : 0;  // elements of these four inside B
+        const float* from = left ? B + (long long)(k_block + k) * ldb + tile.n + b_n : B;
+        const unsigned to = shared_address(Bs + k * BN + b_n);
+        if (WIDE) {
+            cp_async_16(to, from, 4 * left);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) cp_async_4(to + 4 * j, j < left ? from + j : B, j < left ? 4 : 0);
+        }
+    }
+}
+
+// One k of a lane's operands: 16 elements of A, 8 of B.
+__device__ __forceinline__ void load_fragments(const float* As, const float* Bs, float (&a)[TM], float (&b)[TN]) {
+#pragma unroll
+    for (int i = 0; i < TM; i += 4)
+        *reinterpret_cast<float4*>(&a[i]) = *reinterpret_cast<const float4*>(As + i * LANES_M);
+#pragma unroll
+    for (int j = 0; j < TN; j += 4)
+        *reinterpret_cast<float4*>(&b[j]) = *reinterpret_cast<const float4*>(Bs + j * LANES_N);
+}
+
+__device__ __forceinline__ void multiply(const float (&a)[TM], const float (&b)[TN], float (&acc)[TM][TN]) {
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int step = 0; step < TN; ++step) {
+            const int j = i % 2 ? TN - 1 - step : step;
+            acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
+        }
+}
+
+// Adds the sums of all groups of warps into those of the first. shared: TM * TN * GROUP_THREADS floats.
+__device__ __forceinline__ void join_groups(float (&acc)[TM][TN], int group, float* shared) {
+    float* mine = shared + threadIdx.x % GROUP_THREADS;
+    for (int from = KGROUPS - 1; from > 0; --from) {
+        __syncthreads();  // nobody needs what lies there any more
+        if (group == from) {
+#pragma unroll
+            for (int i = 0; i < TM * TN; ++i) mine[i * GROUP_THREADS] = acc[i / TN][i % TN];
+        }
+        __syncthreads();  // the sums are whole
+        if (group == 0) {
+#pragma unroll
+            for (int i = 0; i < TM * TN; ++i) acc[i / TN][i % TN] += mine[i * GROUP_THREADS];
+        }
+    }
+}
+
+template <bool WIDE>
+__device__ __forceinline__ void product(const float* A, const float* B, float* C, int M, int N, int K, int lda, int ldb,
+                                        int ldc, const Epilogue& epilogue, float* shared) {
+    float* As = shared;
+    float* Bs = shared + STAGES * A_STAGE;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % GROUP_THREADS / 32, group = threadIdx.x / GROUP_THREADS;
+    const int lane_m = warp / WARPS_N * WM + lane % LANES_M * 4, lane_n = warp % WARPS_N * WN + lane / LANES_M * 4;
+    const Tile tile = tile_of_block(blockIdx.x, M, N);
+    const int blocks = (K + BK - 1) / BK;
+
+    auto copy = [&](int block, int stage) {
+        if (block < blocks)
+            copy_tiles<WIDE>(A, B, M, N, K, lda, ldb, tile, block * BK, As + stage * A_STAGE, Bs + stage * B_STAGE);
+        cp_async_commit();  // an empty group too, so that the count of groups tells which k-blocks are there
+    };
+    float a[2][TM], b[2][TN];
+    auto load = [&](int stage, int k, int set) {
+        k += group * K_SLICE;
+        load_fragments(As + stage * A_STAGE + k * A_PITCH + lane_m, Bs + stage * B_STAGE + k * BN + lane_n, a[set], b[set]);
+    };
+
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) copy(stage, stage);
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();
+    load(0, 0, 0);
+
+    float acc[TM][TN] = {};
+    int stage = 0, free_stage = STAGES - 1;
+    for (int block = 0; block < blocks; ++block) {
+        const int next_stage = stage + 1 == STAGES ? 0 : stage + 1;
+#pragma unroll
+        for (int k = 0; k < K_SLICE; ++k) {
+            // The fragments of the next k, or of the next block's first, while this k is multiplied.
+            if (k + 1 < K_SLICE) {
+                load(stage, k + 1, (k + 1) % 2);
+            } else {
+                cp_async_wait<STAGES - 2>();
+                __syncthreads();  // the next block is whole; everyone has read the last of this one
+                load(next_stage, 0, (k + 1) % 2);
+            }
+            if (k == 0) copy(block + STAGES - 1, free_stage);
+            multiply(a[k % 2], b[k % 2], acc);
+        }
+        free_stage = stage;
+        stage = next_stage;
+    }
+
+    if (KGROUPS > 1) {
+        cp_async_wait<0>();
+        join_groups(acc, group, shared);
+        if (group > 0) return;
+    }
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        const int m = tile.m + lane_m + i / 4 * 4 * LANES_M + i % 4;
+        if (m >= M) continue;
+#pragma unroll
+        for (int j = 0; j < TN; j += 4) {
+            const int n = tile.n + lane_n + j * LANES_N;
+            float value[4];
+#pragma unroll
+            for (int l = 0; l < 4; ++l) value[l] = n + l < N ? epilogue(acc[i][j + l], m, n + l) : 0.0f;
+            store_four(C + (long long)m * ldc, n, N, WIDE, make_float4(value[0], value[1], value[2], value[3]));
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+     int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
+    extern __shared__ float4 shared[];
+    float* memory = reinterpret_cast<float*>(shared);
+    if (aligned_to_16(B, ldb) && aligned_to_16(C, ldc))
+        product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, memory);
+    else
+        product<false>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, memory);
+}

@@ -1,0 +1,35 @@
+// Epilogues: what happens to a finished sum on its way to C, while it is still in a register.
+//
+//   none       alpha acc
+//   bias       alpha acc + bias[n]
+//   bias_relu  max(0, alpha acc + bias[n])
+//   bias_silu  x / (1 + exp(-x)),  x = alpha acc + bias[n]
+//   residual   alpha acc + residual[m][n]
+//
+// The kernel's last parameter is one of these structs, 24 bytes; pointers that an epilogue does not use are null.
+// alpha is 1 here, as in the library's calls, but the compiler does not know it.
+#pragma once
+
+struct Epilogue {
+    float alpha;
+    int ld_residual;  // elements between rows of residual
+    const float* bias;
+    const float* residual;
+
+    // The value to store at C[m][n].
+    __device__ __forceinline__ float operator()(float acc, int m, int n) const {
+        const float x = alpha * acc;
+#if defined(EPILOGUE_BIAS)
+        return x + bias[n];
+#elif defined(EPILOGUE_BIAS_RELU)
+        return fmaxf(x + bias[n], 0.0f);
+#elif defined(EPILOGUE_BIAS_SILU)
+        const float y = x + bias[n];
+        return y / (1.0f + __expf(-y));
+#elif defined(EPILOGUE_RESIDUAL)
+        return x + residual[(long long)m * ld_residual + n];
+#else
+        return x;
+#endif
+    }
+};
