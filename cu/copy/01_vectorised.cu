@@ -1,30 +1,43 @@
 // 01 vectorised copy: C = A, any number of bytes.
 //
-// Idea      16 bytes a thread, and four loads in flight before the first store: what device memory needs to run at
+// Idea      16 bytes a thread, and UNROLL loads in flight before the first store: what device memory needs to run at
 //           its rate is many bytes on their way at once (4.8 TB/s x 0.7 us is 3.4 MB, 25 KB for each of 132 SMs).
 //
-// Grid      As many blocks as the SMs hold at once; each thread strides over the array by the whole grid.
+// Tile      A block copies UNROLL x THREADS x 16 neighbouring bytes and ends. The next block that starts on the SM takes
+//           the next piece, so at any time the blocks in flight work on one stretch of memory. A grid that strides over
+//           the array with four loads a thread works on four stretches at once, megabytes apart, in each array, and
+//           its SMs drift apart until some of them are idle at the end.
+// Threads   Thread t moves the 16 bytes t + u THREADS, u = 0 .. UNROLL - 1; a warp 512 bytes, four whole lines.
+// Shared    None.
+// Tails     In the last block: whole words as far as there are any, then the last few bytes one by one.
+// Stream    STREAM = 1 marks loads and stores 'evict first': no byte is touched twice.
 // Limit     Device memory: every byte is read once and written once.
-// Tails     Bytes beyond the last 16 are moved one by one by the first threads.
 
-constexpr int UNROLL = 4;
+__device__ __forceinline__ uint4 load_word(const uint4* from) { return STREAM ? __ldcs(from) : *from; }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+__device__ __forceinline__ void store_word(uint4* to, uint4 value) {
+    if (STREAM)
+        __stcs(to, value);
+    else
+        *to = value;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)  // 1: as many registers as it takes to have all loads in flight
 copy(const uint4* __restrict__ A, uint4* __restrict__ C, long long bytes) {
     const long long words = bytes / 16;
-    const long long stride = (long long)gridDim.x * THREADS;
-    const long long thread = (long long)blockIdx.x * THREADS + threadIdx.x;
+    const long long first = (long long)blockIdx.x * (UNROLL * THREADS) + threadIdx.x;
 
-    long long i = thread;
-    for (; i + (UNROLL - 1) * stride < words; i += UNROLL * stride) {
+    if ((blockIdx.x + 1LL) * (UNROLL * THREADS) <= words) {
         uint4 value[UNROLL];
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) value[u] = __ldcs(&A[i + u * stride]);  // read once: first to be evicted
+        for (int u = 0; u < UNROLL; ++u) value[u] = load_word(&A[first + u * THREADS]);
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) __stcs(&C[i + u * stride], value[u]);
+        for (int u = 0; u < UNROLL; ++u) store_word(&C[first + u * THREADS], value[u]);
+        return;
     }
-    for (; i < words; i += stride) C[i] = A[i];
+#pragma unroll 1
+    for (long long i = first; i < words; i += THREADS) C[i] = A[i];
 
-    const long long tail = words * 16 + thread;
+    const long long tail = words * 16 + threadIdx.x;
     if (tail < bytes) reinterpret_cast<char*>(C)[tail] = reinterpret_cast<const char*>(A)[tail];
 }

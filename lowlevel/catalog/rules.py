@@ -103,10 +103,39 @@ def block_an_sm(config: Config, problem: Problem, limits: Limits) -> Dim3:  # no
     return (limits.sms, 1, 1)
 
 
-def resident_threads(config: Config, problem: Problem, limits: Limits) -> Dim3:
-    """As many blocks of THREADS as the SMs hold at once, or as many as there are 16-byte words to move."""
-    wanted = ceil_div(problem.operands()[0].nbytes, 16 * config["THREADS"])
-    return (max(1, min(wanted, limits.sms * (limits.threads_per_sm // config["THREADS"]))), 1, 1)
+def square_tiles(unit: int):
+    """A block for each TILE x TILE tile of a move, counted in units of `unit` bytes, tiles along n in x."""
+
+    def grid(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+        side = config["TILE"] * unit // problem.operands()[0].dtype.itemsize
+        return (ceil_div(problem.dimensions["n"], side), ceil_div(problem.dimensions["m"], side), 1)
+
+    return grid
+
+
+def tiles_in_order(unit: int):
+    """As many blocks as TILE_M x TILE_N tiles of a move, in units of `unit` bytes; the kernel chooses their order.
+
+    A row of numbers, since the grid's y ends at 65535.
+    """
+
+    def grid(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+        unit_elements = unit // problem.operands()[0].dtype.itemsize
+        tiles_m = ceil_div(problem.dimensions["m"], config["TILE_M"] * unit_elements)
+        tiles_n = ceil_div(problem.dimensions["n"], config["TILE_N"] * unit_elements)
+        return (tiles_m * tiles_n, 1, 1)
+
+    return grid
+
+
+def warp_rows(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """ROWS warps, x along the lanes."""
+    return (32, config["ROWS"], 1)
+
+
+def pieces(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """A block for each THREADS x UNROLL words of 16 bytes."""
+    return (ceil_div(problem.operands()[0].nbytes, 16 * config["THREADS"] * config["UNROLL"]), 1, 1)
 
 
 def word_a_block(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
