@@ -3,10 +3,9 @@
 // Idea      16 bytes a thread, and UNROLL loads in flight before the first store: what device memory needs to run at
 //           its rate is many bytes on their way at once (4.8 TB/s x 0.7 us is 3.4 MB, 25 KB for each of 132 SMs).
 //
-// Tile      A block copies UNROLL x THREADS x 16 neighbouring bytes and ends. The next block that starts on the SM takes
-//           the next piece, so at any time the blocks in flight work on one stretch of memory. A grid that strides over
-//           the array with four loads a thread works on four stretches at once, megabytes apart, in each array, and
-//           its SMs drift apart until some of them are idle at the end.
+// Tile      A block copies UNROLL x THREADS x 16 neighbouring bytes and ends; a block that starts takes the next piece,
+//           so the blocks in flight work on one stretch of memory. A fixed grid that strides over the array would work
+//           on UNROLL stretches of each array at once, megabytes apart, and the SMs that finish early would be idle.
 // Threads   Thread t moves the 16 bytes t + u THREADS, u = 0 .. UNROLL - 1; a warp 512 bytes, four whole lines.
 // Shared    None.
 // Tails     In the last block: whole words as far as there are any, then the last few bytes one by one.
@@ -22,7 +21,7 @@ __device__ __forceinline__ void store_word(uint4* to, uint4 value) {
         *to = value;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)  // 1: as many registers as it takes to have all loads in flight
+extern "C" __global__ void __launch_bounds__(THREADS, 1)  // 1: registers for all loads in flight
 copy(const uint4* __restrict__ A, uint4* __restrict__ C, long long bytes) {
     const long long words = bytes / 16;
     const long long first = (long long)blockIdx.x * (UNROLL * THREADS) + threadIdx.x;

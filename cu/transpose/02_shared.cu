@@ -5,15 +5,16 @@
 //
 // Word      Shared memory is 32 banks of 4-byte words, so words are what is moved: one element of 4 bytes, or two
 //           neighbours of 2 bytes. With two, a thread takes words of two rows and exchanges halves in registers
-//           (transpose_words): then word p of the pair holds two neighbours of column p of A, a whole word of a row of C.
+//           (transpose_words): word p of the pair then holds two neighbours of a column of A, a word of a row of C.
 // Tile      TILE x TILE = 32 x 32 words: 32 x 32 elements of 4 bytes or 64 x 64 of 2. Block (n_block, m_block).
 // Threads   32 x 8: thread (x, y) moves words (y + 8 i, x), i = 0..3. A warp is one y: it reads and writes 128 bytes
 //           of a row, one whole line.
 // Shared    bytes    0 ..  4095  tile[0][m][n], 32 x 32 words
 //           bytes 4096 ..  8191  tile[1][m][n], for 2-byte elements: the words of the odd columns of A
-// Tails     A tile that is not whole, or rows of 2-byte elements that begin at odd addresses, go element by element.
+// Tails     Tiles that are not whole go element by element; so do 2-byte elements when a row begins inside a word.
 // Limit     A warp reads tile[p][0 .. 31][n]: 32 words, 128 bytes apart, all in one bank. They come one a clock, 32
-//           wavefronts for one request, 31 more than it needs: shared memory now limits, not device memory.
+//           wavefronts for one request, 31 more than it needs. With the write that is 33 clocks for 128 bytes: an H200's
+//           132 SMs at 1.98 GHz move at most 2.0 TB/s, in and out together, whatever device memory could do.
 
 #include "word.cuh"
 

@@ -10,8 +10,9 @@
 //           Word (m, n) is in bank (33 m + n) % 32 = (m + n) % 32. A warp's write has one m and 32 n, its read one n
 //           and 32 m: 32 banks each time, one wavefront a request.
 // Tails     As in 02: element by element.
-// Limit     Device memory, and how well it is kept busy: a thread has four loads in flight, a block 4 KB. The padding
-//           costs 3 % of the tile, and it leaves rows that no 16-byte access can use. 04 does without it.
+// Limit     Device memory, and how well it is kept busy: a thread has four loads in flight, a block 4 KB (twice
+//           that with 2-byte elements). The padding costs 3 % of the tile and leaves rows that no 16-byte access can
+//           use. 04 does without it.
 
 #include "word.cuh"
 

@@ -13,8 +13,8 @@
 //                           bytes 8192 .. 16383  tile[1], for 2-byte elements
 //           Write: one m, 32 n. Read: one n, 32 m. Bank (n ^ m) % 32 both times: one wavefront a request.
 // Tails     As in 02: element by element.
-// Limit     Device memory. What is left to save are instructions: four bytes a load and a store need eight times as
-//           many as 16 would, counting both memories. 05 uses 16.
+// Limit     Device memory. What is left to save are instructions: every 4 bytes take a load and a store of either
+//           memory. 05 does it with 16 bytes at a time, a quarter as many.
 
 #include "tile_order.cuh"
 #include "word.cuh"
@@ -39,7 +39,8 @@ __device__ __forceinline__ void load_tile(Tile& tile, const Element* __restrict_
         for (int j = 0; j < TILE_N / WARP; ++j)
 #pragma unroll
             for (int p = 0; p < PACK; ++p)
-                word[i][j][p] = load_word<WHOLE>(A, lda, PACK * (y + i * ROWS) + p, PACK * (x + j * WARP), rows, columns);
+                word[i][j][p] =
+                    load_word<WHOLE>(A, lda, PACK * (y + i * ROWS) + p, PACK * (x + j * WARP), rows, columns);
 #pragma unroll
     for (int i = 0; i < TILE_M / ROWS; ++i)
 #pragma unroll
@@ -64,7 +65,7 @@ __device__ __forceinline__ void store_tile(const Tile& tile, Element* __restrict
         }
 }
 
-extern "C" __global__ void __launch_bounds__(WARP * ROWS, 1)  // 1: as many registers as it takes to have all loads in flight
+extern "C" __global__ void __launch_bounds__(WARP * ROWS, 1)  // 1: registers for all loads in flight
 transpose(const Element* __restrict__ A, Element* __restrict__ C, int M, int N, int lda, int ldc) {
     __shared__ Tile tile;
     const int tiles_m = (M - 1) / SIDE_M + 1, tiles_n = (N - 1) / SIDE_N + 1;

@@ -11,8 +11,9 @@
 //           has E loads of 16 bytes in flight for each of its sub-tiles.
 // Warps     Load: 16 lanes take 256 bytes of a row, the other 16 of the row E below. Store: two rows of C, 256 bytes
 //           of each (with TILE_M = TILE_N = 8: pieces of 128 bytes, one whole line).
-// Shared    tile[n][mv], TILE_N E rows of TILE_M vectors: row n of the tile of C, in vectors along m. 16 x 16 sub-tiles:
-//           bytes 0 .. 16383 (4-byte elements), 0 .. 32767 (2-byte). Vector (n, mv) is in column mv ^ (n / E % 8).
+// Shared    tile[n][mv], TILE_N E rows of TILE_M vectors: row n of the tile of C, in vectors along m. With 16 x 16
+//           sub-tiles bytes 0 .. 16383 (4-byte elements) or 0 .. 32767 (2-byte). Vector mv of row n is in column
+//           mv ^ (n / E % 8).
 //           A 16-byte access goes in four phases of 8 lanes, and a phase must take the 8 groups of four banks once
 //           each. Write: 8 lanes have one mv and 8 neighbouring nv = n / E, so 8 different columns modulo 8. Read: 8
 //           neighbouring mv of one row, permuted by one XOR. Both are one wavefront a phase, the least there is.
@@ -106,7 +107,8 @@ __device__ __forceinline__ void store_vectors(const Tile& tile, Element* __restr
 }
 
 // rows, columns: what there is of A from the tile's corner on. Eight loads in flight.
-__device__ __forceinline__ void load_elements(Tile& tile, const Element* __restrict__ A, int lda, int rows, int columns) {
+__device__ __forceinline__ void load_elements(Tile& tile, const Element* __restrict__ A, int lda, int rows,
+                                              int columns) {
     constexpr int BATCH = 8;
     for (int i = threadIdx.x; i < SIDE_M * SIDE_N; i += BATCH * THREADS) {
         Element value[BATCH];

@@ -12,7 +12,7 @@ from lowlevel.device.cuda.driver import probe
 from lowlevel.errors import DeviceError, LowlevelError, MissingError, UsageError
 from lowlevel.problems.base import KINDS, Problem
 from lowlevel.problems.make import make_problem
-from lowlevel.problems.shapes import edge_shapes, parse_shape
+from lowlevel.problems.shapes import MOVE_SHAPES, edge_shapes, parse_shape
 from lowlevel.progress import Progress
 from lowlevel.toolchain.build import build_all
 from lowlevel.worker import Worker
@@ -102,7 +102,7 @@ def problems_of(variant: Variant, shapes: str, full: bool = False) -> list[Probl
     sizes = (config.get(name, default) for name, default in (("BM", 64), ("BN", 64), ("BK", 8), ("STAGES", 1)))
     edges = edge_shapes(*sizes, full=full)
     if operation != "gemm":
-        edges = list(dict.fromkeys(shape[:2] for shape in edges))
+        edges = list(dict.fromkeys((*(shape[:2] for shape in edges), *MOVE_SHAPES)))
     return [make_problem(variant, shape) for shape in edges]
 
 

@@ -24,6 +24,11 @@ def parse_shape(text: str) -> list[tuple[int, ...]]:
     return shapes
 
 
+#: M, N for kernels that only move elements: tiles of up to 128 x 128, whole, with rows that are multiples of 16 bytes;
+#: tiles cut at such a multiple; rows of A alone aligned, and of C alone. At these, vectors and single elements meet.
+MOVE_SHAPES = ((256, 384), (264, 392), (257, 392), (264, 129))
+
+
 def edge_shapes(BM: int, BN: int, BK: int, stages: int = 1, full: bool = False) -> list[tuple[int, int, int]]:
     """M, N, K around everything a tiled kernel counts: tiles, one short, one over, 1, primes, k-blocks at the
     pipeline's turning points, and more tiles than a GPU has SMs. `full` takes the product of the small ones."""
