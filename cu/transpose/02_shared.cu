@@ -13,8 +13,8 @@
 //           bytes 4096 ..  8191  tile[1][m][n], for 2-byte elements: the words of the odd columns of A
 // Tails     Tiles that are not whole go element by element; so do 2-byte elements when a row begins inside a word.
 // Limit     A warp reads tile[p][0 .. 31][n]: 32 words, 128 bytes apart, all in one bank. They come one a clock, 32
-//           wavefronts for one request, 31 more than it needs. With the write that is 33 clocks for 128 bytes: an H200's
-//           132 SMs at 1.98 GHz move at most 2.0 TB/s, in and out together, whatever device memory could do.
+//           wavefronts for one request, 31 more than it needs. With the write that is 33 clocks for 128 bytes: the
+//           132 SMs of an H200 at 1.98 GHz move at most 2.0 TB/s, in and out together, whatever device memory can do.
 
 #include "word.cuh"
 

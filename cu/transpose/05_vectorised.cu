@@ -32,8 +32,7 @@ constexpr int SIDE_M = TILE_M * E, SIDE_N = TILE_N * E;  // a tile's sides in el
 constexpr int SUBTILES = TILE_M * TILE_N / THREADS;      // of each thread
 // Blocks an SM should hold. A thread keeps 4 E registers of each sub-tile until all are loaded: 1536 threads have 42
 // registers each, enough for 16; twice the data is given to half the threads. The bytes in flight are the same.
-constexpr int HELD = 1536 / (SUBTILES * E / 4) / THREADS;
-constexpr int BLOCKS = HELD < 16 ? HELD : 16;  // no more fit on sm_75
+constexpr int BLOCKS = 1536 / (SUBTILES * E / 4) / THREADS;
 static_assert(TILE_M % 8 == 0 && TILE_N % 8 == 0, "8 lanes take neighbouring vectors, in both directions");
 static_assert(TILE_M * TILE_N % THREADS == 0 && THREADS % 32 == 0, "every thread has as many sub-tiles");
 
