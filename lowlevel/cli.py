@@ -23,7 +23,23 @@ GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, lau
   lowlevel build gemm --arch sm_80,sm_90   registers, shared memory, occupancy: no GPU needed
   lowlevel verify gemm/02_tiled 257x129x65 is it right?
   lowlevel bench 'gemm/*' 4096             how fast, beside cuBLAS
+  lowlevel bench my.cu --as gemm/02 1024   your own kernel, in the place of one of these
 """
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A command's parser that takes names and shapes on both sides of an option: `bench my.cu --as gemm/02 1024`."""
+
+    _intermixing = False
+
+    def parse_known_args(self, args=None, namespace=None):
+        if self._intermixing:  # it calls this function for options and positionals in turn
+            return super().parse_known_args(args, namespace)
+        self._intermixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixing = False
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"lowlevel {lowlevel.__version__}")
     top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=CommandParser)
     for command in _COMMANDS:
         command.add(commands)
     return top

@@ -10,7 +10,7 @@ from lowlevel.catalog.entry import Variant
 from lowlevel.contender import launch_shape
 from lowlevel.errors import LowlevelError, MissingError, UsageError
 from lowlevel.hardware import Limits
-from lowlevel.problems.make import make_problem
+from lowlevel.problems.make import default_shape, make_problem
 from lowlevel.toolchain import sass
 from lowlevel.toolchain.arch import capability
 from lowlevel.toolchain.binary import Binary
@@ -58,7 +58,7 @@ def static_rows(
                 wanted.append((len(rows), variant, catalog.request(variant, arch)))
                 rows.append(None)
             except UsageError as error:
-                rows.append(StaticRow(variant.name, arch, skipped=str(error).split(": ", 1)[1]))
+                rows.append(StaticRow(variant.shown, arch, skipped=str(error).split(": ", 1)[1]))
     built = build_all([request for _, _, request in wanted], jobs, progress)
     for (index, variant, request), binary in zip(wanted, built, strict=True):
         limits = hardware.find(gpu) if gpu else hardware.typical(request.arch)
@@ -68,7 +68,7 @@ def static_rows(
 
 def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Limits) -> StaticRow:
     if isinstance(binary, LowlevelError):
-        return StaticRow(variant.name, arch, error=str(binary))
+        return StaticRow(variant.shown, arch, error=str(binary))
     entry = binary.entries[variant.kernel.entry]
     problem = make_problem(variant, default_shape(variant))
     shape = launch_shape(variant.kernel.launch, variant.config, problem, limits)
@@ -77,7 +77,7 @@ def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Li
     held = hardware.occupancy(limits, threads, entry.resources.registers, shared)
     found, missing = expected_instructions(variant, arch, binary)
     return StaticRow(
-        variant.name,
+        variant.shown,
         arch,
         entry.resources.registers,
         shared,
@@ -90,10 +90,6 @@ def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Li
         missing,
         unexplained(variant, binary),
     )
-
-
-def default_shape(variant: Variant) -> tuple[int, ...]:
-    return () if variant.kernel.operation == "probe" else (4096,)
 
 
 def expected_instructions(variant: Variant, arch: str, binary: Binary) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from lowlevel import paths
-from lowlevel.catalog import copy, gemm, probe, transpose
+from lowlevel.catalog import copy, gemm, own, probe, transpose
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Twin, Variant
 from lowlevel.dtypes import ELEMENTS
 from lowlevel.errors import UsageError
@@ -30,7 +30,8 @@ def variants() -> list[Variant]:
 
 def find(name: str) -> Variant:
     """The variant of a row's name, `cuda:gemm/02_tiled[fp32,NN,32x32x32]`."""
-    for kernel in kernels():
+    mine = own_kernel(name)
+    for kernel in (mine,) if mine else kernels():
         if not name.startswith(kernel.label + "["):
             continue
         for type_ in kernel.types:
@@ -41,6 +42,21 @@ def find(name: str) -> Variant:
                         if variant.name == name:
                             return variant
     raise UsageError(f"no variant '{name}'; `lowlevel list` shows what there is")
+
+
+def own_kernel(name: str) -> own.OwnKernel | None:
+    """The kernel of a name like `my.cu as cuda:gemm/02_tiled`; None for the catalog's own names."""
+    parts = own.parse(name)
+    return own_kernel_of(*parts) if parts else None
+
+
+@functools.cache
+def own_kernel_of(file: str, label: str, numbers: own.Numbers) -> own.OwnKernel:
+    """Made once: kernels are compared by identity."""
+    entry = next((k for k in kernels() if k.label == label), None)
+    if entry is None:
+        raise UsageError(f"no kernel '{label}'; `lowlevel list` shows what there is")
+    return own.derive(entry, file, numbers)
 
 
 def idea(kernel: Kernel) -> str:
@@ -56,6 +72,8 @@ def request(variant: Variant, arch: str) -> Request:
     CUDA C++ gets the configuration's numbers by their names, the element size of what it moves as ELEMENT_BYTES,
     the type as TYPE_<NAME>, the layout as A_TRANSPOSED and B_TRANSPOSED, and an epilogue as EPILOGUE_<NAME>.
     """
+    from lowlevel.declare import declared  # it needs the problems, which need this package
+
     kernel = variant.kernel
     try:
         target = target_for(kernel.archs, arch)
@@ -63,7 +81,8 @@ def request(variant: Variant, arch: str) -> Request:
         raise UsageError(f"{kernel.label}: {error}") from None
     entries = tuple(step.entry for step in kernel.steps)
     defines = tuple(defines_of(variant).items()) if kernel.language == "cuda" else ()
-    return Request(kernel.language, paths.kernel_root() / kernel.path, target, entries, defines)
+    parameters = tuple(declared(variant, step) for step in kernel.steps)
+    return Request(kernel.language, paths.kernel_root() / kernel.path, target, entries, defines, parameters)
 
 
 def defines_of(variant: Variant) -> dict[str, str]:

@@ -135,6 +135,11 @@ class Kernel:
         return f"{self.language}:{self.name}"
 
     @property
+    def shown(self) -> str:
+        """The label as tables show it."""
+        return self.label
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         return (*self.before, Step(self.entry, self.params, self.launch))
 
@@ -170,9 +175,18 @@ class Variant:
     @property
     def name(self) -> str:
         """`cuda:gemm/14_wide[bf16,NT,128x256x32,s4]`."""
+        return self.kernel.label + self._point
+
+    @property
+    def shown(self) -> str:
+        """The name as tables show it."""
+        return self.kernel.shown + self._point
+
+    @property
+    def _point(self) -> str:
         epilogue = "" if self.epilogue == "none" else self.epilogue
         parts = [self.type.name, self.layout, self.config_text, epilogue]
-        return f"{self.kernel.label}[{','.join(p for p in parts if p)}]"
+        return f"[{','.join(p for p in parts if p)}]"
 
     def refusal(self, problem: Problem) -> str | None:
         """The rule that `problem` breaks, as one line, or None when the kernel takes it."""

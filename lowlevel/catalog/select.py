@@ -16,14 +16,19 @@ def select(patterns: Sequence[str]) -> list[Variant]:
     """Variants whose name matches any pattern, in the catalog's order, each once; no pattern means all.
 
     A pattern is `gemm/02*` (any language), `ptx:gemm/*`, an operation alone (`gemm`), or a row's whole name with its
-    bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`. Raises UsageError with the
-    nearest names for a pattern that matches nothing.
+    bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`. The name of an own kernel,
+    `my.cu as cuda:gemm/02_tiled`, stands for itself, after the catalog's. Raises UsageError with the nearest names for
+    a pattern that matches nothing.
     """
     everything = all_variants()
     if not patterns:
         return catalog.variants()
     chosen: dict[str, Variant] = {}
+    mine: dict[str, Variant] = {}
     for pattern in patterns:
+        if kernel := catalog.own_kernel(pattern):
+            mine.update((v.name, v) for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label)))
+            continue
         found = [v for v in everything if v.name == pattern] or [v for v in everything if matches(v, pattern)]
         if "[" in pattern:
             found = [replace(v, chosen_by="named") for v in found]
@@ -33,7 +38,20 @@ def select(patterns: Sequence[str]) -> list[Variant]:
         if not found:
             raise UsageError(f"no variant '{pattern}'{nearest(pattern)}; `lowlevel list` shows all")
         chosen.update((v.name, v) for v in found)
-    return [chosen[v.name] for v in everything if v.name in chosen]
+    return [chosen[v.name] for v in everything if v.name in chosen] + list(mine.values())
+
+
+def entry_for(text: str, language: str) -> Kernel:
+    """The kernel whose place a file of `language` takes, by name or the beginning of one: in that language, else in
+    CUDA C++. UsageError with the names that fit when there are several, or the nearest when there is none."""
+    head = text.rstrip("*")
+    found = [k for k in catalog.kernels() if head in (k.name, k.label)]
+    found = found or [k for k in catalog.kernels() if k.name.startswith(head) or k.label.startswith(head)]
+    if not found:
+        raise UsageError(f"--as: no kernel '{text}'{nearest(text)}; `lowlevel list` shows all")
+    if len(names := dict.fromkeys(k.name for k in found)) > 1:
+        raise UsageError(f"--as: '{text}' stands for several kernels: {', '.join(names)}; name one")
+    return next((k for wanted in (language, "cuda") for k in found if k.language == wanted), found[0])
 
 
 def all_variants() -> list[Variant]:
@@ -50,11 +68,13 @@ def all_variants() -> list[Variant]:
 
 def matches(variant: Variant, pattern: str) -> bool:
     """Globs apply to the part before the bracket; each word inside one must be a word of the variant's bracket."""
-    head, _, inside = pattern.partition("[")
-    words = set(variant.name.partition("[")[2].rstrip("]").split(","))
-    if not all(word in words for word in inside.rstrip("]").split(",") if word):
-        return False
-    return any(fnmatchcase(text, head) for text in _names(variant.kernel))
+    head = pattern.partition("[")[0]
+    return _has_words(variant, pattern) and any(fnmatchcase(text, head) for text in _names(variant.kernel))
+
+
+def _has_words(variant: Variant, pattern: str) -> bool:
+    inside = pattern.partition("[")[2].rstrip("]").split(",")
+    return set(filter(None, inside)) <= set(variant.shown.partition("[")[2].rstrip("]").split(","))
 
 
 def _names(kernel: Kernel) -> tuple[str, ...]:

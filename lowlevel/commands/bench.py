@@ -19,10 +19,12 @@ def add(commands) -> None:
         "  lowlevel bench                          the suite `main`\n"
         "  lowlevel bench 'gemm/*' 4096            the ladder at one shape\n"
         "  lowlevel bench ptx:gemm/02_tiled 1000x2000x300 --timer cold\n"
-        "  lowlevel bench library/cublas 8192 --dtype bf16 --layout NT\n\n"
+        "  lowlevel bench library/cublas 8192 --dtype bf16 --layout NT\n"
+        "  lowlevel bench my.cu --as gemm/02 1024  your file beside the kernel whose place it takes, and cuBLAS\n\n"
         "Without a GPU it says so, times nothing, and shows what can be known without one.",
     )
     common.add_words(parser, shapes=True)
+    common.add_own(parser)
     common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
     parser.add_argument("--suite", help="a suite of bench/suites, or a .toml file")
     parser.add_argument("--quick", action="store_true", help="about a minute")
@@ -45,6 +47,7 @@ def _positive(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     words = common.split_words(arguments.words)
+    words = common.Words(beside(words.patterns, arguments), words.shapes)
     if reason := probe():
         return without_gpu(reason, words, arguments)
     from lowlevel.bench import BenchOptions, run_bench
@@ -68,6 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     return run_bench(options)
 
 
+def beside(patterns: tuple[str, ...], arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The names, and after a file of one's own the kernel whose place it takes."""
+    entries = [kernel.label for _, kernel in common.own_entries(patterns, arguments)]
+    return common.with_own(patterns, arguments) + tuple(dict.fromkeys(entries))
+
+
 def by_language(patterns: tuple[str, ...], languages: tuple[str, ...]) -> tuple[str, ...]:
     """`gemm/*` with --language ptx is `ptx:gemm/*`."""
     if not languages:
@@ -86,6 +95,7 @@ def without_gpu(reason: str, words: common.Words, arguments: argparse.Namespace)
         chosen = suite.load(arguments.suite or ("quick" if arguments.quick else "main"))
         names = tuple(v.name for v in chosen.variants())
     arguments.words, arguments.gpu, arguments.jobs, arguments.json = names, None, None, None
+    arguments.stands_for, arguments.numbers = None, []  # the names have them already
     code = build.run(arguments)
     print("\nOn a machine with an NVIDIA GPU the same command verifies and times these beside cuBLAS.")
     return code

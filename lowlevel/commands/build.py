@@ -23,6 +23,7 @@ def add(commands) -> None:
         "an instruction it is about, or draws a remark from the compiler that its entry does not explain.",
     )
     common.add_words(parser, shapes=False)
+    common.add_own(parser)
     common.add_filters(parser, "architectures, with commas: sm_80,sm_90a (the default)")
     common.add_output(parser)
     parser.add_argument("--gpu", help="whose limits the occupancy is for: A100, H100 PCIe, H200, ...")
@@ -31,7 +32,7 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    variants = common.chosen(arguments.words, arguments)
+    variants = common.chosen(common.with_own(arguments.words, arguments), arguments)
     archs = [parse_arch(a) for a in common.comma_list(arguments.arch)] if arguments.arch else DEFAULT_ARCHS
     with Progress(len(variants) * len(archs), "compiling") as progress:
         rows = static.static_rows(variants, archs, arguments.gpu, arguments.jobs, progress.reached)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from lowlevel.catalog.entry import LANGUAGES, Variant
-from lowlevel.catalog.select import select
+from lowlevel.catalog import own
+from lowlevel.catalog.entry import LANGUAGES, Kernel, Variant
+from lowlevel.catalog.select import entry_for, select
 from lowlevel.errors import UsageError
 from lowlevel.problems.shapes import parse_shape
 
@@ -24,12 +25,12 @@ class Words:
 
 
 def split_words(words: Sequence[str]) -> Words:
-    """Shapes start with a digit, as in `4096`, `2048x2304x768` or a list; everything else names kernels. Raises
-    UsageError for a shape that is none."""
-    shapes = ",".join(w for w in words if w[:1].isdigit())
-    if shapes:
+    """Shapes start with a digit, as in `4096`, `2048x2304x768` or a list; everything else names kernels, a source
+    file (`01_tile.cu`) included. Raises UsageError for a shape that is none."""
+    numbers = [w for w in words if w[:1].isdigit() and not own.is_own(w)]
+    if shapes := ",".join(numbers):
         parse_shape(shapes)
-    return Words(tuple(w for w in words if not w[:1].isdigit()), shapes)
+    return Words(tuple(w for w in words if w not in numbers), shapes)
 
 
 def comma_list(text: str) -> tuple[str, ...]:
@@ -48,6 +49,38 @@ def add_filters(parser: argparse.ArgumentParser, arch: str) -> None:
     parser.add_argument("--layout", type=comma_list, default=(), help="only these layouts: NN, NT, TN, TT")
     parser.add_argument("--language", type=comma_list, default=(), help="only these languages: cuda, ptx")
     parser.add_argument("--arch", help=arch)
+
+
+def add_own(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a kernel of your own", "A name that ends in .cu or .ptx is a file of yours.")
+    what = "the kernel whose place the file takes, with its parameters, launch and types: gemm/02_tiled, or gemm/02"
+    group.add_argument("--as", dest="stands_for", metavar="KERNEL", help=what)
+    what = "another value for one of that kernel's compile-time numbers: BM=16. Its launch follows"
+    group.add_argument("-D", dest="numbers", action="append", type=_number, default=[], metavar="NAME=value", help=what)
+
+
+def _number(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not (name.isidentifier() and value.isdecimal() and int(value) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=value with a whole number above 0")
+    return name, int(value)
+
+
+def own_entries(patterns: Sequence[str], arguments: argparse.Namespace) -> list[tuple[str, Kernel]]:
+    """(file, the catalog's kernel whose place it takes) for each file among the names."""
+    files = [pattern for pattern in patterns if own.is_file_name(pattern)]
+    if files and not arguments.stands_for:
+        raise UsageError(f"{files[0]} is a file: say whose place it takes, as in `--as gemm/02_tiled`")
+    if not files and (arguments.stands_for or arguments.numbers):
+        raise UsageError("--as and -D are for a file of your own: name one that ends in .cu or .ptx")
+    return [(file, entry_for(arguments.stands_for, own.ENDINGS["." + file.rpartition(".")[2]])) for file in files]
+
+
+def with_own(patterns: Sequence[str], arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The names, with each file of one's own as `my.cu as cuda:gemm/02_tiled`."""
+    entries = dict(own_entries(patterns, arguments))
+    numbers = tuple(dict(arguments.numbers).items())
+    return tuple(own.derive(entries[p], p, numbers).label if p in entries else p for p in patterns)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

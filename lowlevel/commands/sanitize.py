@@ -29,6 +29,7 @@ def add(commands) -> None:
     )
     parser.add_argument("words", nargs="*", metavar="NAME", help="kernels by name or glob (default: all)")
     parser.add_argument("--tool", type=common.comma_list, default=("memcheck", "racecheck", "synccheck"))
+    common.add_own(parser)
     common.add_output(parser)
     parser.set_defaults(run=run)
 
@@ -38,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     if reason := probe():
         raise MissingError(f"sanitize needs a GPU: {reason}")
     rows = []
-    for kernel in dict.fromkeys(v.kernel for v in select(arguments.words)):
+    for kernel in dict.fromkeys(v.kernel for v in select(common.with_own(arguments.words, arguments))):
         for check in arguments.tool:
             found = sanitized(tool, check, kernel.label, kernel.operation)
-            rows.append({"kernel": kernel.label, "tool": check, **found})
+            rows.append({"kernel": kernel.shown, "tool": check, **found})
     common.print_rows(rows, arguments)
     return int(any(row["findings"] != 0 for row in rows))
 

@@ -19,17 +19,19 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "show",
         help="read a kernel: source, PTX, SASS, resources",
-        description="Prints one kernel. `lowlevel show ptx:gemm/02_tiled source`, `lowlevel show gemm/02_tiled sass`.",
+        description="Prints one kernel. `lowlevel show ptx:gemm/02_tiled source`, `lowlevel show gemm/02_tiled sass`, "
+        "`lowlevel show my.cu sass --as gemm/02`.",
     )
     parser.add_argument("variant", help="a kernel or a row's whole name; where both languages match, CUDA C++ is shown")
     parser.add_argument("form", choices=_FORMS, nargs="?", default="source")
     parser.add_argument("--arch", default="sm_90a", help="what to compile for (default sm_90a)")
+    common.add_own(parser)
     common.add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    variant = one(arguments.variant)
+    variant = one(*common.with_own([arguments.variant], arguments))
     if arguments.form == "source":
         print((paths.kernel_root() / variant.kernel.path).read_text(), end="")
         return 0

@@ -28,6 +28,7 @@ def add(commands) -> None:
         "bound. Without shapes, a list around tile edges and odd sizes. Exit code 1 if anything is wrong.",
     )
     common.add_words(parser, shapes=True)
+    common.add_own(parser)
     common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
     common.add_output(parser)
     parser.add_argument("--kind", type=common.comma_list, default=KINDS, help="inputs: normal,integer (both)")
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := set(arguments.kind) - set(KINDS):
         raise UsageError(f"no kind '{sorted(unknown)[0]}'; there are: {', '.join(KINDS)}")
     words = common.split_words(arguments.words)
-    variants = common.chosen(by_language(words.patterns, arguments.language), arguments)
+    variants = common.chosen(by_language(common.with_own(words.patterns, arguments), arguments.language), arguments)
     if reason := probe():
         raise MissingError(f"verify needs a GPU: {reason}")
     gpu = InProcess(arguments.device) if arguments.in_process else Worker("gpu", gpu_worker.start, (arguments.device,))
@@ -86,8 +87,8 @@ def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Na
     ]
     with Progress(len(work), "verifying") as progress:
         for variant, problem, binary, kind in work:
-            progress.show(f"{variant.name} {problem.label}")
-            rows.append(_verify(gpu, variant, problem, binary, kind, arguments.repeats))
+            progress.show(f"{variant.shown} {problem.label}")
+            rows.append(verify_one(gpu, variant, problem, binary, kind, arguments.repeats))
             progress.advance()
     return rows
 
@@ -106,13 +107,16 @@ def problems_of(variant: Variant, shapes: str, full: bool = False) -> list[Probl
     return [make_problem(variant, shape) for shape in edges]
 
 
-def _verify(gpu, variant: Variant, problem: Problem, binary, kind: str, repeats: int) -> dict:
+def verify_one(
+    gpu, variant: Variant, problem: Problem, binary, kind: str, repeats: int, deadline: float = _DEADLINE_S
+) -> dict:
+    """One row: `verdict` is ok, wrong, failed or refused. `deadline` in seconds."""
     if refusal := variant.refusal(problem):
         return _row(variant, problem.label, kind, "refused", refusal)
     if isinstance(binary, LowlevelError):
         return _row(variant, problem.label, kind, "failed", str(binary))
     try:
-        verdict = gpu.call(gpu_worker.verify, variant.name, problem, binary, 0, kind, repeats, deadline=_DEADLINE_S)
+        verdict = gpu.call(gpu_worker.verify, variant.name, problem, binary, 0, kind, repeats, deadline=deadline)
     except LowlevelError as error:
         if isinstance(error, DeviceError):
             gpu.close()  # the context may be lost: the next call starts a fresh child
@@ -125,7 +129,7 @@ def _row(
     variant: Variant, shape: str, kind: str, verdict: str, reason: str, error: str = "", checked: str = ""
 ) -> dict:
     return {
-        "variant": variant.name,
+        "variant": variant.shown,
         "shape": shape,
         "inputs": kind,
         "verdict": verdict,

@@ -24,6 +24,11 @@ def make_problem(variant: Variant, shape: Sequence[int] = ()) -> Problem:
     return moves[operation](*_numbers(variant, shape, 2), variant.type)
 
 
+def default_shape(variant: Variant) -> tuple[int, ...]:
+    """The shape of what is said of a kernel without one."""
+    return () if variant.kernel.operation == "probe" else (4096,)
+
+
 def _numbers(variant: Variant, shape: Sequence[int], count: int) -> Sequence[int]:
     """One number is a cube or a square."""
     if len(shape) == 1:

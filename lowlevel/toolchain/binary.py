@@ -12,6 +12,7 @@ class Request:
 
     language: cuda, ptx or mlir. source: the file. arch: as the compiler spells it, `sm_80`, `sm_90a`.
     entries: the kernels wanted, by their names in the file. defines: (name, value) pairs for -D, CUDA C++ only.
+    parameters: what each entry will be passed, as C declares it; empty where nobody says.
     """
 
     language: str
@@ -19,6 +20,15 @@ class Request:
     arch: str
     entries: tuple[str, ...]
     defines: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, ...], ...] = ()
+
+    def declaration(self, entry: str) -> str:
+        """`extern "C" __global__ void gemm(const float* A, ...)`, or nothing where the parameters are not given."""
+        found = dict(zip(self.entries, self.parameters, strict=False)).get(entry)
+        if found is None:
+            return ""
+        kind = 'extern "C" __global__ void' if self.language == "cuda" else ".visible .entry"
+        return f"{kind} {entry}({', '.join(found)})"
 
 
 @dataclass(frozen=True)

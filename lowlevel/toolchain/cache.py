@@ -27,7 +27,15 @@ def key(request: Request) -> str:
     Raises OSError when a source cannot be read.
     """
     files, system = headers.included(request.source) if request.language == "cuda" else ([], [])
-    facts = [request.language, request.arch, request.entries, request.defines, nvrtc.OPTIONS, system]
+    facts = [
+        request.language,
+        request.arch,
+        request.entries,
+        request.parameters,
+        request.defines,
+        nvrtc.OPTIONS,
+        system,
+    ]
     digest = hashlib.sha256(repr((facts, compiler_identity(request.language), _own_code())).encode())
     for path in (request.source, *files):
         content = path.read_bytes()

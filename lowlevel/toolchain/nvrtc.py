@@ -83,14 +83,27 @@ def compile_options(request: Request) -> list[str]:
 
 
 def entries(request: Request, ptx: str, text: str) -> dict[str, Entry]:
-    """The wanted kernels' parameters and resources. CompileError naming the module's kernels if one is missing."""
+    """The wanted kernels' parameters and resources. CompileError naming the module's kernels if one is missing, or
+    how it must be declared if its parameters are not as many as it will be passed."""
     declared = signature.entries(ptx)
     taken = log.resources(text)
     for name in request.entries:
         if name not in declared:
-            have = ", ".join(declared) or "none"
-            raise CompileError(f"{request.source.name}: no kernel '{name}'; the module has: {have}", text)
+            raise CompileError(_missing_entry(request, name, list(declared)), text)
+    for name, passed in zip(request.entries, request.parameters, strict=False):
+        if (taken_here := len(declared[name])) != len(passed):
+            said = f"kernel '{name}' takes {taken_here} parameters, and is passed {len(passed)}"
+            raise CompileError(f"{request.source.name}: {said}: declare it as {request.declaration(name)}", text)
     return {name: Entry(name, taken[name], parameters) for name, parameters in declared.items() if name in taken}
+
+
+def _missing_entry(request: Request, name: str, have: list[str]) -> str:
+    said = f"{request.source.name}: no kernel '{name}'; the module has: {', '.join(have) or 'none'}"
+    if expected := request.declaration(name):
+        said += f"; expected: {expected}"
+    if any(re.match(rf"_Z\d+{name}(?![a-z_])", other) for other in have):
+        said += '; is extern "C" missing?'
+    return said
 
 
 def _check_arch(nvrtc, arch: str) -> None:
