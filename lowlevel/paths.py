@@ -23,6 +23,11 @@ def suites_root() -> Path:
     return _CHECKOUT / "bench" / "suites" if in_checkout() else _PACKAGE / "kernels" / "suites"
 
 
+def exercises_root() -> Path:
+    """The folder of the exercises' starter files."""
+    return kernel_root() / "exercises"
+
+
 def results_root() -> Path:
     """Where `bench --suite` writes: bench/results of the checkout, else of the current folder."""
     return (_CHECKOUT if in_checkout() else Path.cwd()) / "bench" / "results"

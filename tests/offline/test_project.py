@@ -16,6 +16,7 @@ PLACES = (
     "lowlevel/**/*.py",
     "cu/**/*.cu*",
     "ptx/**/*.ptx",
+    "exercises/*",
     "bench/**/*.json",
     "tools/*",
     "Makefile",
@@ -86,8 +87,14 @@ def test_a_wheel_works_in_another_folder(tmp_path):
         "if __name__ == '__main__':\n"
         "    sys.exit(main(sys.argv[2:]))\n"
     )
-    for words in (["list"], ["build", "gemm/01_naive", "probe/tensor_map", "--arch", "sm_90"], ["bench", "--quick"]):
+    runs = {
+        ("list",): "gemm/01_naive",
+        ("build", "gemm/01_naive", "probe/tensor_map", "--arch", "sm_90"): "gemm/01_naive",
+        ("bench", "--quick"): "gemm/01_naive",
+        ("exercise", "1", "--start"): "01_tile.cu is here",
+    }
+    for words, said in runs.items():
         command = [sys.executable, str(script), str(target), *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert "gemm/01_naive" in done.stdout
+        assert said in done.stdout
