@@ -37,6 +37,8 @@ def _parameter(problem: Problem, name: str) -> str:
         return f"{_SCALARS.get(scalars[name].dtype, str(scalars[name].dtype))} {name}"
     if name.startswith("map_"):
         return f"const __grid_constant__ CUtensorMap {name}"
+    if name == "epilogue":
+        return f"Epilogue {name}"  # cu/include/epilogue.cuh
     return f"void* {name}"
 
 

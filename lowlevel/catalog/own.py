@@ -74,6 +74,7 @@ def derive(entry: Kernel, file: str, numbers: Numbers = ()) -> OwnKernel:
         configs=({**config, **dict(numbers)},) if numbers else entry.configs,
         expect=Expect(),
         owner=None,
+        choose=None if numbers else entry.choose,
     )
     return OwnKernel(**inherited, file=file, stands_for=entry.label, numbers=tuple(numbers))
 
