@@ -54,6 +54,22 @@ def entry_for(text: str, language: str) -> Kernel:
     return next((k for wanted in (language, "cuda") for k in found if k.language == wanted), found[0])
 
 
+def one_kernel(name: str) -> list[Variant]:
+    """The variants of one kernel: by its name, a row's whole name, or the start of a name, `gemm/02`. CUDA C++
+    first where a name stands for a kernel in several languages. UsageError when it stands for several kernels."""
+    try:
+        found = select([name])
+    except UsageError:
+        head, bracket, inside = name.partition("[")
+        found = [v for v in all_variants() if matches(v, f"{head}*{bracket}{inside}")] if head[-1:].isdigit() else []
+        if not found:
+            raise
+    if len({v.kernel.name for v in found}) > 1:
+        names = ", ".join(dict.fromkeys(v.kernel.name for v in found))
+        raise UsageError(f"'{name}' names several kernels: {names}; name one")
+    return found
+
+
 def all_variants() -> list[Variant]:
     """Every configuration and epilogue too."""
     return [

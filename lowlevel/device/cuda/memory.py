@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lowlevel.device.cuda.driver import bindings
 from lowlevel.device.cuda.errors import check
 from lowlevel.errors import DeviceError, UsageError
 
@@ -117,3 +118,27 @@ class Buffer:
         if self._base:
             self._driver.cuMemFree(self._base)
             self._base = 0
+
+
+def owner(address: int) -> int:
+    """The number of the GPU on which an address lies. UsageError for one that no GPU knows."""
+    driver = bindings()
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    result = driver.cuPointerGetAttribute(attribute, address)
+    if int(result[0]):
+        raise UsageError(f"{address:#x} is not an address in a GPU's memory ({result[0].name})")
+    return int(result[1])
+
+
+class Borrowed(Buffer):
+    """`nbytes` at `address` that someone else allocated and will free: without guards, aligned as they come."""
+
+    def __init__(self, device, address: int, nbytes: int):
+        self._device, self._driver = device, device.driver
+        self.address, self.nbytes = address, nbytes
+
+    def guards_intact(self) -> None:
+        """There are none to look at."""
+
+    def free(self) -> None:
+        """Its owner does."""

@@ -1,6 +1,7 @@
 // A CUDA driver without a GPU, for tests of what the host asks of it. The environment chooses:
 //   STUB_GPU   A100, H100, H200 or MIG (a 1g slice of an H100): whose attributes it has
 //   STUB_INIT  the error number that cuInit returns (0 if unset)
+//   STUB_RUN   if set, a kernel called transpose does transpose 4-byte elements (device memory is the host's)
 //   STUB_LOG   the file to which it appends its calls, one JSON object a line
 // A module is text instead of machine code: "name registers static_shared max_threads parameter_size ...".
 // Layouts and numbers are those of cuda.h 12 and 13, written again here so that no toolkit is needed.
@@ -135,6 +136,60 @@ int cuMemsetD8(uint64_t address, unsigned char byte, size_t count) {
     return SUCCESS;
 }
 
+int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
+    *address = malloc(bytes);
+    return *address ? SUCCESS : 2;
+}
+
+int cuMemFreeHost(void *address) { return free(address), SUCCESS; }
+
+int cuMemcpyHtoD(uint64_t to, const void *from, size_t bytes) {
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoDAsync(uint64_t to, const void *from, size_t bytes, void *stream) {
+    return cuMemcpyHtoD(to, from, bytes);
+}
+
+int cuMemcpyDtoH(void *to, uint64_t from, size_t bytes) {
+    memcpy(to, (void *)(uintptr_t)from, bytes);
+    return SUCCESS;
+}
+
+int cuStreamSynchronize(void *stream) { return SUCCESS; }
+int cuCtxSynchronize(void) { return SUCCESS; }
+int cuCtxPushCurrent(void *context) { return record("{\"call\": \"push\"}"), SUCCESS; }
+int cuCtxPopCurrent(void **context) { return record("{\"call\": \"pop\"}"), SUCCESS; }
+int cuCtxGetCurrent(void **context) { return *context = (void *)0xd000, SUCCESS; }
+
+int cuEventCreate(void **event, unsigned flags) {
+    static uintptr_t last = 0x9000;
+    *event = (void *)(last += 16);
+    return SUCCESS;
+}
+
+int cuEventDestroy(void *event) { return SUCCESS; }
+
+int cuEventRecord(void *event, void *stream) {
+    record("{\"call\": \"event\", \"event\": %llu, \"stream\": %llu}", (unsigned long long)(uintptr_t)event,
+           (unsigned long long)(uintptr_t)stream);
+    return SUCCESS;
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    record("{\"call\": \"wait\", \"event\": %llu, \"stream\": %llu}", (unsigned long long)(uintptr_t)event,
+           (unsigned long long)(uintptr_t)stream);
+    return SUCCESS;
+}
+
+// DEVICE_ORDINAL of everything but null is 0.
+int cuPointerGetAttribute(int *value, int attribute, uint64_t address) {
+    return *value = 0, address && attribute == 9 ? SUCCESS : INVALID_VALUE;
+}
+
+int cuGetErrorName(int status, const char **name) { return *name = "CUDA_ERROR_OF_THE_STUB", SUCCESS; }
+
 int cuModuleLoadDataEx(Kernel **module, const char *image, unsigned count, int *options, void **values) {
     Kernel *k = calloc(1, sizeof *k);
     int used = 0, step = 0, size;
@@ -144,6 +199,15 @@ int cuModuleLoadDataEx(Kernel **module, const char *image, unsigned count, int *
     k->dynamic_shared = 49152 - k->static_shared;
     *module = k;
     return SUCCESS;
+}
+
+int cuModuleLoad(Kernel **module, const char *path) {
+    char image[256] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) return 301;
+    size_t read = fread(image, 1, sizeof image - 1, file);
+    fclose(file);
+    return read ? cuModuleLoadDataEx(module, image, 0, NULL, NULL) : INVALID_IMAGE;
 }
 
 int cuModuleUnload(Kernel *module) {
@@ -181,6 +245,16 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel *k, int thre
     return SUCCESS;
 }
 
+// C[n][m] = A[m][n]; parameters A, C, M, N, lda, ldc.
+static void transpose(void **parameters) {
+    const uint32_t *A = *(uint32_t **)parameters[0];
+    uint32_t *C = *(uint32_t **)parameters[1];
+    int size[4];
+    for (int i = 0; i < 4; i++) size[i] = *(int *)parameters[2 + i];
+    for (int m = 0; m < size[0]; m++)
+        for (int n = 0; n < size[1]; n++) C[n * size[3] + m] = A[m * size[2] + n];
+}
+
 int cuLaunchKernelEx(const Config *c, Kernel *k, void **parameters, void **extra) {
     char attributes[512] = "", bytes[4096] = "", *a = attributes, *b = bytes;
     for (unsigned i = 0; i < c->attribute_count && i < 8; i++) {
@@ -201,7 +275,9 @@ int cuLaunchKernelEx(const Config *c, Kernel *k, void **parameters, void **extra
            k->name, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
            (unsigned long long)(uintptr_t)c->stream, c->attribute_count, attributes, bytes,
            (unsigned long long)(uintptr_t)extra);
-    return (int)c->shared > k->dynamic_shared ? INVALID_VALUE : SUCCESS;
+    if ((int)c->shared > k->dynamic_shared) return INVALID_VALUE;
+    if (getenv("STUB_RUN") && !strcmp(k->name, "transpose")) transpose(parameters);
+    return SUCCESS;
 }
 
 // Writes a map whose first word is the tensor's address and whose other bytes count up.
@@ -243,6 +319,23 @@ static const struct {
     HERE(cuMemAlloc),
     HERE(cuMemFree),
     HERE(cuMemsetD8),
+    HERE(cuMemHostAlloc),
+    HERE(cuMemFreeHost),
+    HERE(cuMemcpyHtoD),
+    HERE(cuMemcpyHtoDAsync),
+    HERE(cuMemcpyDtoH),
+    HERE(cuStreamSynchronize),
+    HERE(cuCtxSynchronize),
+    HERE(cuCtxPushCurrent),
+    HERE(cuCtxPopCurrent),
+    HERE(cuCtxGetCurrent),
+    HERE(cuEventCreate),
+    HERE(cuEventDestroy),
+    HERE(cuEventRecord),
+    HERE(cuStreamWaitEvent),
+    HERE(cuPointerGetAttribute),
+    HERE(cuGetErrorName),
+    HERE(cuModuleLoad),
     HERE(cuModuleLoadDataEx),
     HERE(cuModuleUnload),
     HERE(cuModuleGetFunction),

@@ -1,0 +1,97 @@
+"""A device that launches nothing: it writes down what it is asked to launch.
+
+A variant is bound to it by the same code that binds it to a GPU, so what is written down is what would be launched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from lowlevel.device.cuda.launch import check_shape, pack
+from lowlevel.device.cuda.memory import ALIGNMENT, Borrowed
+from lowlevel.device.protocol import LaunchShape
+from lowlevel.errors import UsageError
+from lowlevel.hardware import Limits, occupancy
+from lowlevel.tensormap import TensorMap, check_rules
+from lowlevel.toolchain.binary import Binary, Entry
+
+_MAP_BYTES = 128
+
+
+class PaperBuffer(Borrowed):
+    """Memory that is only spoken of. `operand` is its name in the problem, empty for a workspace."""
+
+    def __init__(self, device: Paper, nbytes: int, operand: str = ""):
+        super().__init__(device, ALIGNMENT, nbytes)
+        self.operand = operand
+
+    def fill(self, byte: int, stream=None) -> None:
+        """A workspace is asked to be zeroed; the description says so."""
+
+
+@dataclass(frozen=True)
+class PaperMap:
+    """A tensor map over an operand."""
+
+    spec: TensorMap
+    operand: str
+
+    def as_parameter(self):
+        return (ctypes.c_uint8 * _MAP_BYTES)()
+
+
+@dataclass(frozen=True)
+class Written:
+    """One launch: the kernel's entry, its shape, and its arguments in order."""
+
+    entry: Entry
+    shape: LaunchShape
+    arguments: tuple[object, ...]
+
+
+class Paper:
+    """Stands for a GPU with these limits on which `binary` is loaded; it is its own module. `launches` is what was
+    bound, in order."""
+
+    driver = None
+
+    def __init__(self, binary: Binary, limits: Limits):
+        self.limits = limits
+        self._entries = binary.entries
+        self.launches: list[Written] = []
+
+    def allocate(self, nbytes: int) -> PaperBuffer:
+        return PaperBuffer(self, nbytes)
+
+    def operands(self, problem) -> dict[str, PaperBuffer]:
+        return {o.name: PaperBuffer(self, o.nbytes, o.name) for o in problem.operands()}
+
+    def tensor_map(self, spec: TensorMap, buffer: PaperBuffer) -> PaperMap:
+        check_rules(spec, buffer.address)
+        return PaperMap(spec, buffer.operand)
+
+    def function(self, entry: str) -> SimpleNamespace:
+        """What the launch checks ask of a loaded kernel, as far as the compiler's log knows it."""
+        if entry not in self._entries:
+            raise UsageError(f"no kernel '{entry}'; the module has: {', '.join(self._entries) or 'none'}")
+        found = self._entries[entry]
+        return SimpleNamespace(
+            name=entry,
+            entry=found,
+            registers=found.resources.registers,
+            static_shared=found.resources.shared,
+            max_threads=self.limits.threads_per_block,
+            allow_shared=lambda dynamic: None,  # noqa: ARG005
+        )
+
+    def bind(self, function: SimpleNamespace, shape: LaunchShape, arguments: Sequence[object]) -> Written:
+        threads = shape.block[0] * shape.block[1] * shape.block[2]
+        shared = function.static_shared + shape.shared
+        resident = occupancy(self.limits, threads, function.registers, shared).blocks_per_sm
+        check_shape(function, shape, self.limits, lambda: resident)
+        pack(function.name, function.entry.parameters, arguments)
+        self.launches.append(Written(function.entry, shape, tuple(arguments)))
+        return self.launches[-1]
