@@ -42,6 +42,12 @@ class Packets:
         for packet in self.packets:
             packet.launch(stream)
 
+    def free(self) -> None:
+        """Frees what was allocated to bind them."""
+        for kept in self._keep:
+            if isinstance(kept, Values):
+                kept.free()
+
 
 class KernelContender:
     """A variant of a catalog kernel, compiled and loaded."""
@@ -123,6 +129,12 @@ class Values:
             self._workspace = self._device.allocate(max(self.workspace_bytes, 16))
             self._workspace.fill(0)
         return self._workspace
+
+    def free(self) -> None:
+        """Frees the workspace."""
+        if self._workspace is not None:
+            self._workspace.free()
+            self._workspace = None
 
 
 def evaluate(value: object | Sized, config: Mapping[str, int], problem: Problem, limits: Limits) -> object:

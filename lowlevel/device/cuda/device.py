@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from lowlevel.device.cuda.attributes import limits
 from lowlevel.device.cuda.driver import bindings, device_count
 from lowlevel.device.cuda.errors import check
 from lowlevel.device.cuda.launch import Packet, check_shape
-from lowlevel.device.cuda.memory import Buffer, Pinned
+from lowlevel.device.cuda.memory import Borrowed, Buffer, Pinned
 from lowlevel.device.cuda.module import Function, Module
-from lowlevel.device.cuda.stream import Event, Graph, Stream
+from lowlevel.device.cuda.stream import BorrowedStream, Event, Graph, Stream
 from lowlevel.device.cuda.tensormap import EncodedMap
 from lowlevel.device.protocol import LaunchShape
 from lowlevel.errors import UsageError
@@ -57,6 +58,23 @@ class CudaDevice:
 
     def allocate(self, nbytes: int) -> Buffer:
         return Buffer(self, nbytes)
+
+    def borrow(self, address: int, nbytes: int) -> Borrowed:
+        """Memory that someone else owns, as a buffer."""
+        return Borrowed(self, address, nbytes)
+
+    def borrow_stream(self, handle: int) -> BorrowedStream:
+        """A stream that someone else owns."""
+        return BorrowedStream(self.driver, handle)
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes this GPU's context the calling thread's, and gives back the one that the thread had."""
+        check(self.driver.cuCtxPushCurrent(self._context), "making the context current")
+        try:
+            yield
+        finally:
+            check(self.driver.cuCtxPopCurrent(), "giving back the thread's context")
 
     def pinned(self) -> Pinned:
         if self._pinned is None:
@@ -112,3 +130,14 @@ class CudaDevice:
 def open_device(ordinal: int = 0) -> CudaDevice:
     """GPU `ordinal`. Raises NoDriverError where there is none, UsageError for a number that does not exist."""
     return CudaDevice(ordinal)
+
+
+def open_beside(ordinal: int = 0) -> CudaDevice:
+    """`open_device` where others use GPUs too: the calling thread keeps the context that it had. Work goes inside
+    `with device.current()`."""
+    driver = bindings()
+    before = check(driver.cuCtxGetCurrent(), "asking for the current context")
+    try:
+        return CudaDevice(ordinal)
+    finally:
+        check(driver.cuCtxSetCurrent(before), "giving back the thread's context")

@@ -19,10 +19,28 @@ class Stream:
     def synchronize(self) -> None:
         check(self._driver.cuStreamSynchronize(self.native), "waiting for a stream")
 
+    def wait_for(self, other: Stream) -> None:
+        """What is enqueued from now on runs after what `other` holds now; the host does not wait."""
+        event = Event(self._driver)
+        event.record(other)
+        check(self._driver.cuStreamWaitEvent(self.native, event._native, 0), "making a stream wait for another")
+        event.close()
+
     def close(self) -> None:
         if self.native is not None:
             self._driver.cuStreamDestroy(self.native)
             self.native = None
+
+
+class BorrowedStream(Stream):
+    """A stream that someone else made and will destroy. 1 is the legacy default stream, 2 the thread's own."""
+
+    def __init__(self, driver, handle: int):
+        self._driver = driver
+        self.native, self.handle = driver.CUstream(handle), handle
+
+    def close(self) -> None:
+        """Its owner does."""
 
 
 class Event:

@@ -1,0 +1,172 @@
+"""`lowlevel.run`: one kernel, on arrays of others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowlevel.catalog.entry import Variant
+from lowlevel.catalog.select import one_kernel
+from lowlevel.device.cuda.memory import owner
+from lowlevel.dtypes import ELEMENTS
+from lowlevel.errors import UsageError
+from lowlevel.interop.arrays import View, recognise
+from lowlevel.interop.result import DeviceArray
+from lowlevel.interop.session import Session, session
+from lowlevel.interop.shapes import matrix, problem_for
+from lowlevel.interop.streams import handle_of
+from lowlevel.problems.base import Problem
+from lowlevel.problems.gemm import LAYOUTS
+
+
+def run(name: str, *arrays, out=None, stream=None, layout: str | None = None, device: int | None = None):
+    """Computes with one kernel: `lowlevel.run("gemm/02_tiled", a, b)` is A B, `run("transpose/01_naive", a)` its A^T.
+
+    name: a kernel (`ptx:gemm/02_tiled`, `gemm/02`) or a row's whole name; the arrays' type chooses among its variants.
+    arrays: the inputs, two-dimensional. numpy arrays are copied to the GPU, and the result back. Device arrays of any
+    library (`__dlpack__` or `__cuda_array_interface__`) are used where they lie, row-major with any leading dimension;
+    the result is a new DeviceArray. out: where to write the result instead; returned.
+    stream: on which to launch device arrays: a handle, or an object that has one; by default the legacy default stream.
+    The call returns when the work is enqueued; a producer's stream that an array names is waited for on the GPU.
+    layout: of a gemm: NN (default), NT, TN, TT. device: the GPU for numpy arrays (default 0).
+
+    Raises UsageError, in one line, for arrays, shapes or strides that the kernel does not take, and the other errors
+    of lowlevel.errors where compiling or launching fails.
+    """
+    handle = handle_of(stream)
+    given = [recognise(array, _called(number), handle) for number, array in enumerate(arrays)]
+    target = None if out is None else recognise(out, "out", handle)
+    everything = given if target is None else [*given, target]
+    if not given:
+        raise UsageError(f"run('{name}') needs arrays")
+    on_host = _all_on_host(everything)
+    variant = choose(name, given[0].dtype, layout)
+    sizes = [matrix(array, _called(number)) for number, array in enumerate(given)]
+    problem = problem_for(variant, sizes, None if target is None else matrix(target, "out"))
+    _check_types(variant, problem, given, target)
+    held = session(_ordinal(everything, device))
+    with held.lock, held.device.current():
+        if on_host:
+            return _on_host(held, variant, problem, given, out, handle)
+        return _on_device(held, variant, problem, given, target, out, handle)
+
+
+def _called(number: int) -> str:
+    return f"array {number + 1}"
+
+
+def _all_on_host(arrays: Sequence[np.ndarray | View]) -> bool:
+    host = [isinstance(array, np.ndarray) for array in arrays]
+    if any(host) and not all(host):
+        raise UsageError("some arrays are in host memory and some on a GPU: move them to one side")
+    return all(host)
+
+
+def choose(name: str, dtype: np.dtype, layout: str | None) -> Variant:
+    """The first variant of the kernel that takes these elements in this layout. A layout in the name's bracket
+    counts as given; without any it is NN, and never another because a kernel has no NN."""
+    found = _candidates(name)
+    typed = [v for v in found if ELEMENTS[v.type.operand].numpy == dtype]
+    if not typed:
+        takes = ", ".join(dict.fromkeys(str(ELEMENTS[v.type.operand].numpy) for v in found))
+        raise UsageError(f"{name} takes {takes}, not {dtype}")
+    has = dict.fromkeys(v.layout for v in typed if v.layout)
+    if layout and not has:
+        raise UsageError(f"{name} has no layouts, but layout='{layout}' is given")
+    named = [word for word in name.partition("[")[2].rstrip("]").split(",") if word in LAYOUTS]
+    wanted = layout or (named[0] if named else "NN")
+    for variant in typed:
+        if variant.layout in ("", wanted):
+            return variant
+    raise UsageError(f"{name} has no layout {wanted} for {dtype}; it has {', '.join(has)}: give layout=")
+
+
+@functools.lru_cache(maxsize=256)
+def _candidates(name: str) -> tuple[Variant, ...]:
+    return tuple(one_kernel(name))
+
+
+def _check_types(variant: Variant, problem: Problem, given: Sequence, target: np.ndarray | View | None) -> None:
+    *inputs, output = problem.operands()
+    pairs = [(o, array, _called(n)) for n, (o, array) in enumerate(zip(inputs, given, strict=True))]
+    if target is not None:
+        pairs.append((output, target, "out"))
+    for operand, array, where in pairs:
+        if array.dtype != operand.dtype:
+            raise UsageError(
+                f"{where} is {array.dtype}, {variant.kernel.label} takes {operand.dtype} for {operand.name}"
+            )
+
+
+def _ordinal(arrays: Sequence[np.ndarray | View], device: int | None) -> int:
+    """The GPU on which all arrays lie."""
+    views = [array for array in arrays if isinstance(array, View)]
+    found = {owner(v.address) if v.ordinal is None else v.ordinal for v in views}
+    if device is not None:
+        found.add(device)
+    if len(found) > 1:
+        raise UsageError(f"the arrays and device= name several GPUs: {', '.join(map(str, sorted(found)))}")
+    return found.pop() if found else 0
+
+
+def _on_host(held: Session, variant: Variant, problem: Problem, given: Sequence[np.ndarray], out, handle: int):
+    """Up, launch, down; nothing stays on the GPU."""
+    if out is not None and not (isinstance(out, np.ndarray) and out.flags.writeable):
+        raise UsageError("out must be a numpy array that can be written")
+    *inputs, output = problem.operands()
+    buffers = {}
+    try:
+        for operand in problem.operands():
+            buffers[operand.name] = held.device.allocate(operand.nbytes)
+        for operand, array in zip(inputs, given, strict=True):
+            buffers[operand.name].upload(array)
+        held.launch(variant, problem, buffers, handle)
+        result = buffers[output.name].download(output.dtype, output.shape)
+    finally:
+        for buffer in buffers.values():
+            buffer.free()
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def _on_device(
+    held: Session, variant: Variant, problem: Problem, given: Sequence[View], target: View | None, out, handle: int
+):
+    *inputs, output = problem.operands()
+    buffers = {o.name: held.device.borrow(v.address, _extent(o)) for o, v in zip(inputs, given, strict=True)}
+    if target is not None:
+        _check_target(target, [(buffers[o.name], o.name) for o in inputs], output)
+        buffers[output.name] = held.device.borrow(target.address, _extent(output))
+    else:
+        buffers[output.name] = held.device.allocate(output.nbytes)
+    for array in given if target is None else [*given, target]:
+        if array.stream not in (None, handle):
+            held.stream(handle).wait_for(held.stream(array.stream))
+    try:
+        held.launch(variant, problem, buffers, handle)
+    except BaseException:
+        if target is None:
+            buffers[output.name].free()
+        raise
+    return (
+        out
+        if target is not None
+        else DeviceArray(held.device, buffers[output.name], output.shape, output.dtype, handle)
+    )
+
+
+def _extent(operand) -> int:
+    """Bytes from the first element to the last: the last row's padding may not be ours."""
+    return ((operand.shape[0] - 1) * operand.leading + operand.shape[1]) * operand.dtype.itemsize
+
+
+def _check_target(target: View, inputs: Sequence[tuple], output) -> None:
+    if target.readonly:
+        raise UsageError("out is read-only")
+    for buffer, name in inputs:
+        if buffer.address < target.address + _extent(output) and target.address < buffer.address + buffer.nbytes:
+            raise UsageError(f"out overlaps {name}: the kernel would read what it has written")
