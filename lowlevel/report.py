@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tabulate import tabulate
@@ -33,14 +34,14 @@ def _library_ratio(row: Row) -> str | None:
     return f"{row.vs_best_library:.3f}{interval}"
 
 
-def _name(row: Row) -> str:
+def row_name(row: Row) -> str:
     """`gemm/02_tiled`, and the configuration where it says more than the row's default."""
     return f"{row.variant} ({row.config})" if row.language == "library" and row.config else row.variant
 
 
 #: heading -> how a row fills it. A column that no row fills is left out.
 COLUMNS: dict[str, Callable[[Row], str | None]] = {
-    "variant": _name,
+    "variant": row_name,
     "language": lambda r: "" if r.language == "library" else r.language,
     "arch": lambda r: r.arch or None,
     "us": lambda r: _present(r.median_us, _number(1)),
@@ -65,9 +66,26 @@ def _present(value: object, text: Callable[[object], str]) -> str | None:
     return None if value is None else text(value)
 
 
-def table(rows: Sequence[Row], columns: Sequence[str] = tuple(COLUMNS), markdown: bool = False) -> str:
-    """One table; the baseline's own ratio column reads 1.000."""
-    filled = {name: [COLUMNS[name](row) for row in rows] for name in columns}
+@dataclass(frozen=True)
+class Beside:
+    """A column from elsewhere: its heading, and what it says beside a row."""
+
+    heading: str
+    text: Callable[[Row], str | None]
+
+
+def table(
+    rows: Sequence[Row],
+    columns: Sequence[str] = tuple(COLUMNS),
+    markdown: bool = False,
+    beside: Beside | None = None,
+) -> str:
+    """One table; the baseline's own ratio column reads 1.000. `beside` follows the rates."""
+    filled = {}
+    for name in columns:
+        filled[name] = [COLUMNS[name](row) for row in rows]
+        if beside and name == "GB/s":
+            filled[beside.heading] = [beside.text(row) for row in rows]
     filled = {name: values for name, values in filled.items() if any(v not in (None, "") for v in values)}
     lines = [["" if v is None else v for v in line] for line in zip(*filled.values(), strict=True)]
     align = [
@@ -94,7 +112,12 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def tables(rows: Sequence[Row], markdown: bool = False, columns: Sequence[str] = tuple(COLUMNS)) -> str:
+def tables(
+    rows: Sequence[Row],
+    markdown: bool = False,
+    columns: Sequence[str] = tuple(COLUMNS),
+    beside: Beside | None = None,
+) -> str:
     """A titled table for each group."""
     heading = "#### {}\n\n{}" if markdown else "{}\n{}"
     parts = []
@@ -102,7 +125,7 @@ def tables(rows: Sequence[Row], markdown: bool = False, columns: Sequence[str] =
         if name == "probes":
             parts.append(heading.format("Probes of the launch layer", probes(members, markdown)))
         else:
-            parts.append(heading.format(name, table(members, columns, markdown)))
+            parts.append(heading.format(name, table(members, columns, markdown, beside)))
     return "\n\n".join(parts)
 
 
@@ -113,9 +136,9 @@ def probes(rows: Sequence[Row], markdown: bool = False) -> str:
 
 def matrix(rows: Sequence[Row], value: Callable[[Row], str | None], markdown: bool = True) -> str:
     """Variants down, shapes across: `value` of each row."""
-    shapes = list(dict.fromkeys(_shape(r) for r in rows))
+    shapes = list(dict.fromkeys(shape_text(r) for r in rows))
     names = list(dict.fromkeys((r.variant, r.language, r.dtype, r.layout) for r in rows))
-    cells = {((r.variant, r.language, r.dtype, r.layout), _shape(r)): value(r) for r in rows}
+    cells = {((r.variant, r.language, r.dtype, r.layout), shape_text(r)): value(r) for r in rows}
     lines = [
         [variant, "" if language == "library" else language, dtype, *(cells.get((key, s)) or "" for s in shapes)]
         for key in names
@@ -126,7 +149,8 @@ def matrix(rows: Sequence[Row], value: Callable[[Row], str | None], markdown: bo
     return tabulate(lines, ["variant", "language", "type", *shapes], style, colalign=align, disable_numparse=True)
 
 
-def _shape(row: Row) -> str:
+def shape_text(row: Row) -> str:
+    """`4096` for a cube or a square, else `2048x2304x768`."""
     numbers = [n for n in (row.m, row.n, row.k) if n is not None]
     return str(numbers[0]) if len(set(numbers)) == 1 else "x".join(map(str, numbers))
 
@@ -192,10 +216,25 @@ def agreement(path: Path) -> list[tuple[str, float, list[float]]]:
     return sorted(spread, key=lambda item: -item[1])
 
 
-def main() -> None:
-    """`python -m lowlevel.report`: fills the README's tables from the committed results."""
+def readme_tables(check: bool = False) -> bool:
+    """Fills the README's tables from the committed results; True when they said something else before.
+
+    check: leaves the file as it is. Raises UsageError outside a checkout, where there is no README.
+    """
     readme = paths.kernel_root() / "README.md"
-    readme.write_text(update_markers(readme.read_text(), committed(paths.results_root())))
+    try:
+        text = readme.read_text()
+    except OSError:
+        raise UsageError("no README here: its tables are made in a checkout of the repository") from None
+    filled = update_markers(text, committed(paths.results_root()))
+    if filled != text and not check:
+        readme.write_text(filled)
+    return filled != text
+
+
+def main() -> None:
+    """`python -m lowlevel.report`: what `lowlevel report` does without arguments."""
+    readme_tables()
 
 
 if __name__ == "__main__":

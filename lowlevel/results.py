@@ -69,6 +69,13 @@ class Row:
     regime: str | None = None
     repro: str = ""
 
+    @property
+    def identity(self) -> tuple:
+        """What was measured, whatever it was compiled for. A library's config is the algorithm that it chose."""
+        config = "" if self.language == "library" else self.config
+        what = (self.op, self.variant, self.language, config, self.dtype, self.layout, self.epilogue)
+        return (*what, self.m, self.n, self.k)
+
 
 @dataclass
 class Results:
@@ -109,9 +116,14 @@ class Results:
             raise UsageError(f"cannot read {path}: {error.strerror}") from None
         except ValueError as error:
             raise UsageError(f"{path} is not a results file: {error}") from None
+        if not isinstance(data, dict):
+            raise UsageError(f"{path} is not a results file: it holds a {type(data).__name__}, not an object")
         if data.get("schema") != SCHEMA:
             raise UsageError(f"{path} has schema {data.get('schema')}, this version reads {SCHEMA}: run it again")
-        return cls(data["environment"], data["protocol"], [Row(**row) for row in data["rows"]])
+        try:
+            return cls(data["environment"], data["protocol"], [Row(**row) for row in data["rows"]])
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{path} is not a results file of schema {SCHEMA}: {error}") from None
 
 
 def check_writable(path: Path) -> None:

@@ -119,9 +119,7 @@ def test_the_readme_shows_what_the_committed_files_say():
     readme = paths.kernel_root() / "README.md"
     text = readme.read_text()
     assert "lowlevel:table" in text
-    assert report.update_markers(text, report.committed(paths.results_root())) == text, (
-        "run `python -m lowlevel.report`"
-    )
+    assert report.update_markers(text, report.committed(paths.results_root())) == text, "run `lowlevel report`"
 
 
 def test_committed_results_have_an_environment_and_known_words():
