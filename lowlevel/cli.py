@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Sequence
 
 import lowlevel
-from lowlevel.commands import bench, build, compare, doctor, exercise, export, list_, report, sanitize, show, verify
+from lowlevel.commands import bench, build, compare, doctor, exercise, export, list_, profile, report, sanitize, show, verify
 from lowlevel.errors import LowlevelError
 
-_COMMANDS = (list_, build, verify, bench, report, compare, show, exercise, export, doctor, sanitize)
+_COMMANDS = (list_, build, verify, bench, report, compare, profile, show, exercise, export, doctor, sanitize)
 
 _ABOUT = """\
 GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, launches, checks and times them.
@@ -25,6 +25,7 @@ GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, lau
   lowlevel bench 'gemm/*' 4096             how fast, beside cuBLAS
   lowlevel report results.json             its roofline and ladder, drawn
   lowlevel compare before.json after.json  what became better, what worse
+  lowlevel profile gemm/02_tiled 4096      why: Nsight Compute's counters, and what they mean
   lowlevel exercise 1 --start              learn by doing
   lowlevel bench my.cu --as gemm/02 1024   your own kernel, in the place of one of these
   lowlevel export gemm/02_tiled 4096       take it home: cubin, launch.json, callers in Python and C

@@ -19,6 +19,10 @@ from lowlevel.toolchain.binary import Request
 #: ok: works. absent: not there, and not needed for what works without. warn: works, with a drawback. bad: broken.
 VERDICTS = ("ok", "absent", "warn", "bad")
 
+NCU_ABSENT, NCU_MEND = "Nsight Compute is not on the PATH", "install NVIDIA Nsight Compute"
+COUNTERS_KEPT = "the driver keeps hardware counters for administrators"
+COUNTERS_MEND = "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -159,12 +163,16 @@ def check_nvdisasm() -> Finding:
 
 def check_ncu() -> Finding:
     """Nsight Compute, and whether this user may read the hardware counters."""
-    if not (shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")):
-        return Finding("ncu", "absent", "Nsight Compute is not on the PATH", "install NVIDIA Nsight Compute")
+    if not ncu():
+        return Finding("ncu", "absent", NCU_ABSENT, NCU_MEND)
     if restricted() and os.geteuid() != 0:
-        said = "the driver keeps hardware counters for administrators"
-        return Finding("ncu", "warn", said, "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d")
+        return Finding("ncu", "warn", COUNTERS_KEPT, COUNTERS_MEND)
     return Finding("ncu", "ok", "found, counters readable")
+
+
+def ncu() -> str | None:
+    """The path of Nsight Compute's command, on the PATH or where a toolkit puts it."""
+    return shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
 
 
 def restricted(parameters: Path = Path("/proc/driver/nvidia/params")) -> bool:
@@ -212,6 +220,7 @@ def check_mode() -> Finding:
     facts = board(device.uuid)
     device.close()
     said = f"ECC {facts['ecc']}, MIG {facts['mig']}, power limit {facts['power_limit_w']} W"
+    said += f" (default {facts['power_default_w']} W), persistence mode {facts['persistence']}"
     if facts["other_processes"]:
         return Finding("mode", "warn", f"{said}; other processes: {', '.join(facts['other_processes'])}", "end them")
     return Finding("mode", "ok", said)
