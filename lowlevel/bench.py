@@ -8,12 +8,12 @@ replaced and the rest goes on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from lowlevel import catalog, gpu_worker, paths, report, results, roofline, suite
+from lowlevel import catalog, gpu_worker, paths, reference, report, results, roofline, suite
 from lowlevel.catalog import library
 from lowlevel.catalog.entry import Variant
 from lowlevel.contender import launch_shape
@@ -22,7 +22,7 @@ from lowlevel.hardware import Limits
 from lowlevel.measure import Measurement, Options
 from lowlevel.measure.statistics import paired_ratio
 from lowlevel.problems.base import Problem
-from lowlevel.progress import Progress
+from lowlevel.progress import Progress, RowProgress, TimeLeft
 from lowlevel.results import Results, Row
 from lowlevel.suite import Group, Suite
 from lowlevel.toolchain.arch import parse_arch
@@ -88,7 +88,8 @@ def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
 def finish(rows: list[Row], bench: Bench, path: Path | None, options: BenchOptions, out: TextIO) -> None:
     """Prints the tables and writes the file."""
     if rows:
-        print("\n" + report.tables(rows, markdown=options.markdown), file=out)
+        beside = reference.column(bench.environment["gpu"], paths.results_root())
+        print("\n" + report.tables(rows, markdown=options.markdown, beside=beside), file=out)
     if path and rows:
         Results(bench.environment, bench.protocol(), rows).save(path)
         print(f"\n{len(rows)} rows saved in {path}", file=out, flush=True)
@@ -124,7 +125,7 @@ class Bench:
     def __init__(self, options: BenchOptions, chosen: Suite):
         self.options = options
         self.rows: list[Row] = []
-        self._raced_s = 0.0  # of the budget
+        self._left = TimeLeft(0, 0.0)
         self._gpu = Worker("gpu", gpu_worker.start, (options.device,))
         self.limits, self.environment = self._gpu.call(gpu_worker.describe, deadline=VERIFY_DEADLINE_S)
         self.arch = parse_arch(options.arch) if options.arch else parse_arch(self.limits.capability)
@@ -140,14 +141,13 @@ class Bench:
         """The GPU, its software, and what may disturb a measurement."""
         e = self.environment
         lines = [
-            f"{e['gpu']}: {e['sms']} SMs, {e['arch']}, at most {e['sm_clock_max_mhz']} MHz, "
-            f"power limit {e['power_limit_w'] or '?'} W, ECC {_on(e['ecc'])}, MIG {_on(e['mig'])}",
+            f"{e['gpu']}: {e['sms']} SMs, {e['arch']}, at most {e['sm_clock_max_mhz']} MHz",
+            f"{power_text(e)}, persistence mode {_on(e.get('persistence'))}, ECC {_on(e['ecc'])}, MIG {_on(e['mig'])}",
             f"driver {e['driver'] or '?'} (CUDA {e['cuda_driver']}), {e['nvrtc']}, cuBLAS {e['cublas'] or 'missing'}",
+            f"Other processes on this GPU: {company_text(e['other_processes'])}",
         ]
-        if e["other_processes"]:
-            lines.append(f"Other processes on this GPU: {', '.join(e['other_processes'])}")
         regime = "cool" if self.options.cool else "sustained"
-        count = sum(len(g.variants) + len(g.libraries) + len(g.yardsticks) for g in self.suite.groups)
+        count = sum(map(_row_count, self.suite.groups))
         lines.append(f"{self.suite.title}: {count} rows, {regime}, about {self.suite.budget_s:.0f} s of timing")
         return "\n".join(lines)
 
@@ -169,13 +169,15 @@ class Bench:
         """All groups. `self.rows` grows as they are done."""
         self.rows = []
         binaries = self._build()
-        self._raced_s = 0.0
-        with Progress(len(self.suite.groups), "measuring") as progress:
-            for index, group in enumerate(self.suite.groups):
-                left = self.suite.budget_s - self._raced_s
-                share = max(1.0, left * _weight(group) / sum(map(_weight, self.suite.groups[index:])))
+        groups = self.suite.groups
+        count = sum(map(_row_count, groups))
+        self._left = TimeLeft(count, self.suite.budget_s)
+        with RowProgress(count, "measuring", self._left) as progress:
+            for index, group in enumerate(groups):
+                share = max(1.0, self._left.budget_left * _weight(group) / sum(map(_weight, groups[index:])))
                 self.rows += self._group(group, binaries, share, progress)
-                progress.advance()
+                self._left.finished(_row_count(group))
+                progress.advance(_row_count(group))
         return self.rows
 
     def _build(self) -> dict[str, Binary | LowlevelError]:
@@ -191,7 +193,7 @@ class Bench:
             built = build_all(list(requests.values()), progress=progress.reached)
         return {**found, **dict(zip(requests, built, strict=True))}
 
-    def _group(self, group: Group, binaries: Mapping, budget_s: float, progress: Progress) -> list[Row]:
+    def _group(self, group: Group, binaries: Mapping, budget_s: float, progress: RowProgress) -> list[Row]:
         """Verifies each member, then times those that passed, together."""
         rows = {v.name: self._row(group.problem, v) for v in (*group.variants, *group.yardsticks)}
         rows.update((name, self._library_row(group.problem, name)) for name in group.libraries)
@@ -210,7 +212,7 @@ class Bench:
                 row.status, row.reason = "ok", "moves as many bytes; a yardstick"
                 members[name] = binary
                 continue
-            progress.show(f"{group.problem.label} {row.dtype}: verifying {row.variant}")
+            progress.show(f"verifying {row_text(row, group.problem)}")
             self._verify(name, row, group.problem, binary)
             if row.status == "ok":
                 members[name] = binary
@@ -250,7 +252,7 @@ class Bench:
         members: dict[str, Binary | None],
         checked: frozenset[str],
         budget_s: float,
-        progress: Progress,
+        progress: RowProgress,
     ) -> None:
         """Times the members. One that hangs or fails is marked, and the others start again without it."""
         options = Options(self.options.timer, self.options.cool, budget_s)
@@ -263,9 +265,9 @@ class Bench:
                 for kind, value, *_ in events:
                     if kind == "running":
                         running = value
-                        progress.show(f"{group.problem.label} {rows[running].dtype}: {rows[running].variant}")
+                        progress.show(f"timing {row_text(rows[running], group.problem)}")
                     elif kind == "raced":
-                        self._raced_s += value
+                        self._left.timed(value)
                     elif kind == "result":
                         measured[value.name] = value
                 self._fill(group.problem, rows, measured)
@@ -302,17 +304,19 @@ class Bench:
 
     def _row(self, problem: Problem, variant: Variant) -> Row:
         kernel = variant.kernel
-        row = self._any_row(problem, variant.name, variant.type.dtype)
+        row = self._any_row(problem, variant.name)
         row.variant, row.config, row.language = kernel.name, variant.config_text, kernel.language
         row.chosen_by = variant.chosen_by
         return row
 
     def _library_row(self, problem: Problem, name: str) -> Row:
-        row = self._any_row(problem, name, problem.type.dtype)
+        row = self._any_row(problem, name)
         row.variant, row.language = name, "library"
         return row
 
-    def _any_row(self, problem: Problem, name: str, dtype: str) -> Row:
+    def _any_row(self, problem: Problem, name: str) -> Row:
+        """The problem's type is the row's: a copy of 32-bit words beside a bf16 transpose is a yardstick of bf16."""
+        dtype = problem.type.dtype
         row = Row(problem.operation, name, dtype=dtype, layout=problem.layout, epilogue=problem.epilogue)
         row.accumulate = problem.type.accumulate if problem.flops else ""
         for key, value in problem.dimensions.items():
@@ -339,8 +343,7 @@ def _weight(group: Group) -> float:
     """A group's claim on the time: its contenders, and up to five times more for shapes whose rounds are long."""
     if group.problem.operation == "probe":
         return 0.01
-    count = len(group.variants) + len(group.libraries) + len(group.yardsticks)
-    return count * (1 + min(4.0, group.problem.flops / 2**37))
+    return _row_count(group) * (1 + min(4.0, group.problem.flops / 2**37))
 
 
 def _is_yardstick(problem: Problem, row: Row) -> bool:
@@ -364,6 +367,29 @@ def _fill_times(row: Row, problem: Problem, m: Measurement, limits: Limits, opti
         row.tflops = roofline.tflops(problem, m.median_us)
         row.gb_per_s = roofline.gb_per_s(problem, m.median_us)
         row.percent_of_peak = roofline.percent_of_peak(problem, limits, m.median_us)
+
+
+def _row_count(group: Group) -> int:
+    return len(group.variants) + len(group.libraries) + len(group.yardsticks)
+
+
+def row_text(row: Row, problem: Problem) -> str:
+    """`gemm/02_tiled (ptx), 4096x4096x4096 fp32 NN`: the row that the progress line is about."""
+    language = f" ({row.language})" if row.language not in ("", "library") else ""
+    return " ".join(filter(None, (f"{row.variant}{language},", problem.label, row.dtype, row.layout)))
+
+
+def power_text(environment: Mapping) -> str:
+    """`power limit 700 W`, and the board's default where the limit is another."""
+    limit, default = environment["power_limit_w"], environment.get("power_default_w")
+    if limit is None:
+        return "power limit ?"
+    return f"power limit {limit:g} W" + (f" (default {default:g} W)" if default and default != limit else "")
+
+
+def company_text(others: Sequence[str] | None) -> str:
+    """Who else uses the GPU; NVML may not know."""
+    return "unknown, NVML does not say" if others is None else ", ".join(others) or "none"
 
 
 def _on(value: bool | None) -> str:

@@ -34,6 +34,7 @@ def environment(device) -> dict:
         "memory_bytes": device.limits.memory_bytes,
         "sm_clock_max_mhz": device.limits.sm_clock_mhz,
         "memory_clock_max_mhz": device.limits.memory_clock_mhz,
+        "memory_bus_bits": device.limits.memory_bus_bits,
         "cuda_driver": ".".join(map(str, driver_version())),
         **board(device.uuid),
         "nvrtc": _version(nvrtc.compiler_name),
@@ -46,8 +47,10 @@ def environment(device) -> dict:
 
 
 def board(uuid: str) -> dict:
-    """NVML's part: driver release, power limit, ECC, MIG, and the other processes on the GPU."""
-    facts: dict = {"driver": None, "power_limit_w": None, "ecc": None, "mig": None, "other_processes": None}
+    """NVML's part: driver release, power limit now and by default, persistence mode, ECC, MIG, and the other processes
+    on the GPU. What NVML does not say is None."""
+    names = ("driver", "power_limit_w", "power_default_w", "persistence", "ecc", "mig", "other_processes")
+    facts: dict = dict.fromkeys(names)
     found = nvml.handle(uuid)
     if not found:
         return facts
@@ -61,6 +64,10 @@ def board(uuid: str) -> dict:
     facts["driver"] = ask(library.nvmlSystemGetDriverVersion)
     limit = ask(library.nvmlDeviceGetEnforcedPowerLimit, handle)
     facts["power_limit_w"] = limit / 1e3 if limit else None
+    default = ask(library.nvmlDeviceGetPowerManagementDefaultLimit, handle)
+    facts["power_default_w"] = default / 1e3 if default else None
+    persistence = ask(library.nvmlDeviceGetPersistenceMode, handle)
+    facts["persistence"] = None if persistence is None else bool(persistence)
     ecc, mig = ask(library.nvmlDeviceGetEccMode, handle), ask(library.nvmlDeviceGetMigMode, handle)
     facts["ecc"] = bool(ecc[0]) if ecc else None
     facts["mig"] = bool(mig[0]) if mig else None

@@ -106,6 +106,27 @@ def test_rows_ratios_and_table(gpu, tmp_path):
     assert "0.200" in text
 
 
+def test_the_first_screen_says_what_may_disturb(gpu, tmp_path, monkeypatch):
+    board = {"power_limit_w": 500.0, "power_default_w": 700.0, "persistence": True, "other_processes": []}
+    monkeypatch.setattr("test_bench.ENVIRONMENT", {**ENVIRONMENT, **board})
+    text = run(tmp_path)[2]
+    assert "power limit 500 W (default 700 W), persistence mode on, ECC on, MIG off" in text
+    assert "Other processes on this GPU: none" in text
+    assert "Selected variants: 5 rows" in text
+
+
+def test_on_another_gpu_the_committed_figures_stand_beside(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench.paths, "results_root", lambda: tmp_path / "results")
+    run(tmp_path)
+    (tmp_path / "results" / "h200").mkdir(parents=True)
+    (tmp_path / "rows.json").rename(tmp_path / "results" / "h200" / "main.json")
+    assert "on NVIDIA H200" not in run(tmp_path)[2]
+    monkeypatch.setattr("test_bench.ENVIRONMENT", {**ENVIRONMENT, "gpu": "NVIDIA A100-SXM4-80GB"})
+    text = run(tmp_path)[2]
+    assert "on NVIDIA H200" in text
+    assert text.count("0.0 TFLOP/s") == 5
+
+
 def test_a_hang_costs_one_row(gpu, tmp_path):
     gpu.faults[NAIVE] = WorkerHung("no answer in 90 s; killed")
     code, saved, _ = run(tmp_path)
