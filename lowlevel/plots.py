@@ -387,7 +387,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         text = f"{rung(panel.library.variant)} {_digits(rate(panel.library))}"
         at = (0, rate(panel.library))
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-        axes.annotate(text, at, (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", bbox=box)
+        axes.annotate(text, at, (2, 5), xycoords=("axes fraction", "data"), textcoords="offset points", bbox=box)
     many = len(panel.rungs) > 4
     labels = [rung(name) for name in panel.rungs]
     axes.set_xticks(
