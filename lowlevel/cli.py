@@ -9,7 +9,20 @@ import traceback
 from collections.abc import Sequence
 
 import lowlevel
-from lowlevel.commands import bench, build, compare, doctor, exercise, export, list_, profile, report, sanitize, show, verify
+from lowlevel.commands import (
+    bench,
+    build,
+    compare,
+    doctor,
+    exercise,
+    export,
+    list_,
+    profile,
+    report,
+    sanitize,
+    show,
+    verify,
+)
 from lowlevel.errors import LowlevelError
 
 _COMMANDS = (list_, build, verify, bench, report, compare, profile, show, exercise, export, doctor, sanitize)
