@@ -49,8 +49,10 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
             cp_async_16(shared_address(&Bs[buffer][b_k][4 * lane]), count ? b_from + 4 * lane : B, 4 * count);
         } else {
 #pragma unroll
-            for (int n = lane; n < BN; n += 32)
+            for (int pass = 0; pass < BN; pass += 32) {
+                const int n = pass + lane;
                 cp_async_4(shared_address(&Bs[buffer][b_k][n]), n < columns ? b_from + n : B, n < columns ? 4 : 0);
+            }
         }
         cp_async_commit();
         a_from += BK;

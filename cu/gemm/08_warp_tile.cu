@@ -55,33 +55,76 @@ __device__ Tile tile_of_block(int block, int M, int N) {
     return {(group * RASTER + within % rows) * BM, within / rows * BN};
 }
 
-// Starts the copies of one k-block. Where nothing is read the address is the matrix's own.
+// A thread's share of the copies of one k-block. They are started a few at a time, between the FMAs of another k-block, so
+// each needs little besides itself: addresses are kept, and each row has a bound for k, 0 where it lies outside. What is
+// outside reads nothing, whatever its address.
+constexpr int A_PASSES = BM / (THREADS / 8), A_COPIES = A_PASSES * BK / 8;
+constexpr int B_ROWS = 4 * THREADS / BN, B_COPIES = BK / B_ROWS;
+constexpr int COPIES = A_COPIES + B_COPIES;
+constexpr int COPIES_A_STEP = 2;
+static_assert(COPIES <= COPIES_A_STEP * (K_SLICE - 1), "all are started before the last k of a block");
+
 template <bool WIDE>
-__device__ __forceinline__ void copy_tiles(const float* A, const float* B, int M, int N, int K, int lda, int ldb,
-                                           Tile tile, int k_block, float* As, float* Bs) {
-    const int a_k = threadIdx.x % 8, a_m = threadIdx.x / 8;
+struct Copies {
+    const float* a_from[A_PASSES];  // for each of this thread's rows of A, its element in the k-block
+    int a_end[A_PASSES];            // K, seen from its place in the k-block
+    const float* b_from[B_COPIES];  // for each of its rows of B in the k-block, its four elements
+    int b_end;
+    int b_count;                    // how many of the four are inside B
+    int k_block;
+    int b_step;                     // elements between k-blocks of B
+    unsigned a_to, b_to;            // where they go in stage 0, shared
+
+    __device__ __forceinline__ Copies(const float* A, const float* B, int M, int N, int K, int lda, int ldb, Tile tile,
+                                      const float* As, const float* Bs) {
+        const int a_k = threadIdx.x % 8, a_m = threadIdx.x / 8;
+        const int b_n = threadIdx.x * 4 % BN, b_k = threadIdx.x * 4 / BN;
 #pragma unroll
-    for (int k = a_k; k < BK; k += 8)
-#pragma unroll
-        for (int m = a_m; m < BM; m += THREADS / 8) {
-            const bool inside = k_block + k < K && tile.m + m < M;
-            const float* from = inside ? A + (long long)(tile.m + m) * lda + k_block + k : A;
-            cp_async_4(shared_address(As + k * A_PITCH + m), from, inside ? 4 : 0);
+        for (int pass = 0; pass < A_PASSES; ++pass) {
+            const int m = tile.m + a_m + pass * (THREADS / 8);
+            a_from[pass] = A + (long long)m * lda + a_k;
+            a_end[pass] = m < M ? K - a_k : 0;
         }
-    const int b_n = threadIdx.x * 4 % BN, b_k = threadIdx.x * 4 / BN;
 #pragma unroll
-    for (int k = b_k; k < BK; k += 4 * THREADS / BN) {
-        const int left = k_block + k < K ? min(max(N - tile.n - b_n, 0), 4) : 0;  // elements of these four inside B
-        const float* from = left ? B + (long long)(k_block + k) * ldb + tile.n + b_n : B;
-        const unsigned to = shared_address(Bs + k * BN + b_n);
+        for (int pass = 0; pass < B_COPIES; ++pass)
+            b_from[pass] = B + (long long)(b_k + pass * B_ROWS) * ldb + tile.n + b_n;
+        b_count = min(max(N - tile.n - b_n, 0), 4);
+        b_end = b_count ? K - b_k : 0;
+        b_step = BK * ldb;
+        k_block = 0;
+        a_to = shared_address(As + a_k * A_PITCH + a_m);
+        b_to = shared_address(Bs + b_k * BN + b_n);
+    }
+
+    // Copy number `index`, a constant, into a stage.
+    __device__ __forceinline__ void start(int index, int stage) {
+        if (index < A_COPIES) {
+            const int pass = index % A_PASSES, k = index / A_PASSES * 8;
+            cp_async_4_if(k_block + k < a_end[pass],
+                          a_to + 4 * (stage * A_STAGE + k * A_PITCH + pass * (THREADS / 8)), a_from[pass] + k);
+            return;
+        }
+        const int pass = index - A_COPIES, k = pass * B_ROWS;
+        const unsigned to = b_to + 4 * (stage * B_STAGE + k * BN);
+        const bool inside = k_block + k < b_end;
         if (WIDE) {
-            cp_async_16(to, from, 4 * left);
+            cp_async_16_if(inside, to, b_from[pass]);
         } else {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) cp_async_4(to + 4 * j, j < left ? from + j : B, j < left ? 4 : 0);
+            for (int j = 0; j < 4; ++j) cp_async_4_if(inside && j < b_count, to + 4 * j, b_from[pass] + j);
         }
     }
-}
+
+    // Goes on to the next k-block. Behind the last there are only zeros.
+    __device__ __forceinline__ void finish() {
+        cp_async_commit();
+#pragma unroll
+        for (int pass = 0; pass < A_PASSES; ++pass) a_from[pass] += BK;
+#pragma unroll
+        for (int pass = 0; pass < B_COPIES; ++pass) b_from[pass] += b_step;
+        k_block += BK;
+    }
+};
 
 // One k of a lane's operands: 16 elements of A, 8 of B.
 __device__ __forceinline__ void load_fragments(const float* As, const float* Bs, float (&a)[TM], float (&b)[TN]) {
@@ -103,23 +146,6 @@ __device__ __forceinline__ void multiply(const float (&a)[TM], const float (&b)[
         }
 }
 
-// Adds the sums of all groups of warps into those of the first. shared: TM * TN * GROUP_THREADS floats.
-__device__ __forceinline__ void join_groups(float (&acc)[TM][TN], int group, float* shared) {
-    float* mine = shared + threadIdx.x % GROUP_THREADS;
-    for (int from = KGROUPS - 1; from > 0; --from) {
-        __syncthreads();  // nobody needs what lies there any more
-        if (group == from) {
-#pragma unroll
-            for (int i = 0; i < TM * TN; ++i) mine[i * GROUP_THREADS] = acc[i / TN][i % TN];
-        }
-        __syncthreads();  // the sums are whole
-        if (group == 0) {
-#pragma unroll
-            for (int i = 0; i < TM * TN; ++i) acc[i / TN][i % TN] += mine[i * GROUP_THREADS];
-        }
-    }
-}
-
 template <bool WIDE>
 __device__ __forceinline__ void product(const float* A, const float* B, float* C, int M, int N, int K, int lda, int ldb,
                                         int ldc, const Epilogue& epilogue, float* shared) {
@@ -130,11 +156,7 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
     const Tile tile = tile_of_block(blockIdx.x, M, N);
     const int blocks = (K + BK - 1) / BK;
 
-    auto copy = [&](int block, int stage) {
-        if (block < blocks)
-            copy_tiles<WIDE>(A, B, M, N, K, lda, ldb, tile, block * BK, As + stage * A_STAGE, Bs + stage * B_STAGE);
-        cp_async_commit();  // an empty group too, so that the count of groups tells which k-blocks are there
-    };
+    Copies<WIDE> copies(A, B, M, N, K, lda, ldb, tile, As, Bs);
     float a[2][TM], b[2][TN];
     auto load = [&](int stage, int k, int set) {
         k += group * K_SLICE;
@@ -142,7 +164,11 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
     };
 
 #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) copy(stage, stage);
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+#pragma unroll
+        for (int index = 0; index < COPIES; ++index) copies.start(index, stage);
+        copies.finish();
+    }
     cp_async_wait<STAGES - 2>();
     __syncthreads();
     load(0, 0, 0);
@@ -156,34 +182,59 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
             // The fragments of the next k, or of the next block's first, while this k is multiplied.
             if (k + 1 < K_SLICE) {
                 load(stage, k + 1, (k + 1) % 2);
+#pragma unroll
+                for (int index = k * COPIES_A_STEP; index < min((k + 1) * COPIES_A_STEP, COPIES); ++index)
+                    copies.start(index, free_stage);
             } else {
+                copies.finish();
                 cp_async_wait<STAGES - 2>();
                 __syncthreads();  // the next block is whole; everyone has read the last of this one
                 load(next_stage, 0, (k + 1) % 2);
             }
-            if (k == 0) copy(block + STAGES - 1, free_stage);
             multiply(a[k % 2], b[k % 2], acc);
         }
         free_stage = stage;
         stage = next_stage;
     }
 
-    if (KGROUPS > 1) {
-        cp_async_wait<0>();
-        join_groups(acc, group, shared);
-        if (group > 0) return;
-    }
-#pragma unroll
-    for (int i = 0; i < TM; ++i) {
+    auto finish_row = [&](int i, const float (&sums)[TN]) {
         const int m = tile.m + lane_m + i / 4 * 4 * LANES_M + i % 4;
-        if (m >= M) continue;
+        if (m >= M) return;
 #pragma unroll
         for (int j = 0; j < TN; j += 4) {
             const int n = tile.n + lane_n + j * LANES_N;
             float value[4];
 #pragma unroll
-            for (int l = 0; l < 4; ++l) value[l] = n + l < N ? epilogue(acc[i][j + l], m, n + l) : 0.0f;
+            for (int l = 0; l < 4; ++l) value[l] = n + l < N ? epilogue(sums[j + l], m, n + l) : 0.0f;
             store_four(C + (long long)m * ldc, n, N, WIDE, make_float4(value[0], value[1], value[2], value[3]));
+        }
+    };
+    if (KGROUPS == 1) {
+#pragma unroll
+        for (int i = 0; i < TM; ++i) finish_row(i, acc[i]);
+        return;
+    }
+    // Every group lays half of its rows down in shared memory, and finishes its share of them: the sum over all groups.
+    // Word by word: stores of four would order the sums as the epilogue must not (above).
+    constexpr int HALF = TM / 2, SHARE = HALF / KGROUPS;
+    float* parts = shared + threadIdx.x % GROUP_THREADS;
+    cp_async_wait<0>();
+#pragma unroll
+    for (int half = 0; half < TM; half += HALF) {
+        __syncthreads();  // nobody needs what lies there any more
+#pragma unroll
+        for (int i = 0; i < HALF * TN; ++i)
+            parts[(group * HALF * TN + i) * GROUP_THREADS] = acc[half + i / TN][i % TN];
+        __syncthreads();  // all parts are there
+#pragma unroll
+        for (int turn = 0; turn < SHARE; ++turn) {
+            const int row = group * SHARE + turn;
+            float sums[TN] = {};
+#pragma unroll
+            for (int from = 0; from < KGROUPS; ++from)
+#pragma unroll
+                for (int j = 0; j < TN; ++j) sums[j] += parts[((from * HALF + row) * TN + j) * GROUP_THREADS];
+            finish_row(half + row, sums);
         }
     }
 }
@@ -193,7 +244,7 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
     extern __shared__ float4 shared[];
     float* memory = reinterpret_cast<float*>(shared);
-    if (aligned_to_16(B, ldb) && aligned_to_16(C, ldc))
+    if (aligned_to_16(B, ldb) && aligned_to_16(C, ldc) && N % 4 == 0)
         product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, memory);
     else
         product<false>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, memory);

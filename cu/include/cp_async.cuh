@@ -16,6 +16,25 @@ __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global,
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
+// The same two with a predicate: what is not `inside` is zero, and nothing is read. PTX ISA 8.3, 'cp.async', ignore-src.
+__device__ __forceinline__ void cp_async_4_if(bool inside, unsigned shared, const void* global) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred outside;\n\t"
+        "setp.eq.s32 outside, %2, 0;\n\t"
+        "cp.async.ca.shared.global [%0], [%1], 4, outside;\n\t"
+        "}" ::"r"(shared), "l"(global), "r"((int)inside) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16_if(bool inside, unsigned shared, const void* global) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred outside;\n\t"
+        "setp.eq.s32 outside, %2, 0;\n\t"
+        "cp.async.cg.shared.global [%0], [%1], 16, outside;\n\t"
+        "}" ::"r"(shared), "l"(global), "r"((int)inside) : "memory");
+}
+
 // Closes the group of all copies since the last one. PTX ISA, 'cp.async.commit_group'.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -25,7 +25,7 @@ _REGISTER_TILE = {"BM": 64, "BN": 64, "BK": 8, "TM": 4, "TN": 4, "PAD": 1}
 _LARGE = {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "PAD": 1}
 _SQUARE = {"BM": 128, "BN": 128, "BK": 8}
 _WARP_TILE = {"BM": 128, "BN": 256, "BK": 16, "WM": 64, "WN": 64, "STAGES": 3, "KGROUPS": 1}
-_WARP_TILE_FEW = {"BM": 64, "BN": 128, "BK": 32, "WM": 64, "WN": 64, "STAGES": 3, "KGROUPS": 4}
+_WARP_TILE_FEW = {"BM": 64, "BN": 128, "BK": 64, "WM": 64, "WN": 64, "STAGES": 2, "KGROUPS": 4}
 _LAUNCH = Launch(block=one_element_a_thread, grid=tiles)
 _LAUNCH_REGISTER = Launch(block=threads_of_register_tile, grid=tiles)
 _LAUNCH_256 = Launch(block=256, grid=tiles)

@@ -60,9 +60,9 @@ def column_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
 
 
 def ring_of_stages(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
-    """Bytes of STAGES fp32 tiles of A, transposed with a pad of 4, and of B; or of the sums that KGROUPS join."""
+    """Bytes of STAGES fp32 tiles of A, transposed with a pad of 4, and of B; or of half the sums of all KGROUPS."""
     ring = 4 * config["STAGES"] * config["BK"] * (config["BM"] + 4 + config["BN"])
-    return max(ring, 4 * config["BM"] * config["BN"] if config["KGROUPS"] > 1 else 0)
+    return max(ring, 2 * config["BM"] * config["BN"] * config["KGROUPS"] if config["KGROUPS"] > 1 else 0)
 
 
 def tiles_in_flight(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:

@@ -16,7 +16,8 @@ def select(patterns: Sequence[str]) -> list[Variant]:
     """Variants whose name matches any pattern, in the catalog's order, each once; no pattern means all.
 
     A pattern is `gemm/02*` (any language), `ptx:gemm/*`, an operation alone (`gemm`), or a row's whole name with its
-    bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`. The name of an own kernel,
+    bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`; an epilogue is chosen only by
+    its own word, `gemm/08*[bias]`. The name of an own kernel,
     `my.cu as cuda:gemm/02_tiled`, stands for itself, after the catalog's. Raises UsageError with the nearest names for
     a pattern that matches nothing.
     """
@@ -89,8 +90,10 @@ def matches(variant: Variant, pattern: str) -> bool:
 
 
 def _has_words(variant: Variant, pattern: str) -> bool:
-    inside = pattern.partition("[")[2].rstrip("]").split(",")
-    return set(filter(None, inside)) <= set(variant.shown.partition("[")[2].rstrip("]").split(","))
+    inside = set(filter(None, pattern.partition("[")[2].rstrip("]").split(",")))
+    if variant.epilogue != "none" and variant.epilogue not in inside:
+        return False
+    return inside <= set(variant.shown.partition("[")[2].rstrip("]").split(","))
 
 
 def _names(kernel: Kernel) -> tuple[str, ...]:

@@ -177,6 +177,8 @@ def _launch(number: int, launch: dict) -> Iterator[str]:
         names.append(_argument(number, p))
         if p["kind"] == "tensor_map":
             yield from _map(names[-1], p)
+        elif p["kind"] == "struct":
+            yield from _struct(names[-1], p)
         elif p["kind"] == "pointer" and p["operand"] is None:
             yield f"CUdeviceptr {names[-1]} = filled({p['bytes']}u, 0);  // scratch memory, zeroed once"
     kernel = f"kernel{number}"
@@ -208,6 +210,15 @@ def _argument(number: int, parameter: dict) -> str:
     if parameter["kind"] == "pointer" and parameter["operand"] is not None:
         return parameter["operand"]
     return parameter["name"] if "value" in parameter else f"{parameter['name']}{number}"
+
+
+def _struct(name: str, p: dict) -> Iterator[str]:
+    """A struct passed by value."""
+    members = [
+        (f["name"], _C_TYPES.get(f["kind"], "CUdeviceptr"), f.get("value", f.get("operand") or 0)) for f in p["fields"]
+    ]
+    declared = " ".join(f"{ctype} {member};" for member, ctype, _ in members)
+    yield f"struct {{ {declared} }} {name} = {{{', '.join(str(value) for *_, value in members)}}};"
 
 
 def _attributes(launch: dict) -> Iterator[tuple[str, list[tuple[str, int]]]]:

@@ -74,7 +74,7 @@ def argument(parameter, addresses):
         return ctypes.c_uint64(workspace)
     if kind == "pointer":
         return ctypes.c_uint64(addresses[parameter["operand"]])
-    return SCALARS[kind](parameter["value"])
+@STRUCT_BRANCH@    return SCALARS[kind](parameter["value"])
 
 
 '''
@@ -83,6 +83,21 @@ _MAP_BRANCH = """\
     if kind == "tensor_map":
         return tensor_map(parameter, addresses[parameter["operand"]])
 """
+
+_STRUCT_BRANCH = """\
+    if kind == "struct":
+        return struct(parameter, addresses)
+"""
+
+_STRUCT = '''\
+def struct(parameter, addresses):
+    """A struct passed by value; addresses that point to no operand are null."""
+    fields = [(f["name"], SCALARS.get(f["kind"], ctypes.c_uint64)) for f in parameter["fields"]]
+    values = [f["value"] if "value" in f else addresses.get(f["operand"], 0) for f in parameter["fields"]]
+    return type("Struct", (ctypes.Structure,), {"_fields_": fields})(*values)
+
+
+'''
 
 _MAP = '''\
 def tensor_map(parameter, address):
@@ -229,11 +244,15 @@ def write(description: dict, problem: Problem, formula: Formula | None) -> str:
     if output["element"] not in _DECODE:
         raise UsageError(f"export: the callers cannot read results of type {output['element']}")
     maps = any(p["kind"] == "tensor_map" for launch in launches for p in launch["parameters"])
+    structs = any(p["kind"] == "struct" for launch in launches for p in launch["parameters"])
     special = any(launch[key] for launch in launches for key in ("cluster", "cooperative", "programmatic"))
     shared = any(launch["dynamic_shared_bytes"] for launch in launches)
     parts = [
-        _HEAD.replace("@MAP_BRANCH@", _MAP_BRANCH if maps else ""),
+        _HEAD.replace("@MAP_BRANCH@", _MAP_BRANCH if maps else "").replace(
+            "@STRUCT_BRANCH@", _STRUCT_BRANCH if structs else ""
+        ),
         _MAP if maps else "",
+        _STRUCT if structs else "",
         _ATTRIBUTE_FUNCTION if special else "",
         _LAUNCH.replace("@SHARED@", _SHARED if shared else "").replace("@ATTRIBUTES@", _ATTRIBUTES if special else ""),
         _FORMULA.replace("@SUM@", _sum(formula)) if formula else _TABLE,

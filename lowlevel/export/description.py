@@ -8,7 +8,7 @@ from lowlevel.catalog.entry import Variant
 from lowlevel.contender import KernelContender
 from lowlevel.errors import UsageError
 from lowlevel.export import example
-from lowlevel.export.paper import Paper, PaperBuffer, PaperMap, Written
+from lowlevel.export.paper import Paper, PaperBuffer, PaperMap, Written, address_of
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Operand, Problem
 from lowlevel.toolchain.arch import runs_on
@@ -101,9 +101,20 @@ def _parameter(argument: object, operands: dict[str, Operand]) -> dict:
         found = _operand(operands[argument.operand])
         told = ("output", "element", "shape", "leading_dimension", "bytes")
         return {"kind": "pointer", "operand": argument.operand, **{key: found[key] for key in told}}
+    if isinstance(argument, np.void):
+        fields = argument.dtype.names
+        return {"kind": "struct", "fields": [_field(name, argument[name], operands) for name in fields]}
     if isinstance(argument, np.generic):
         return {"kind": argument.dtype.name, "value": argument.item()}
     raise UsageError(f"cannot export a parameter of type {type(argument).__name__}")
+
+
+def _field(name: str, value: np.generic, operands: dict[str, Operand]) -> dict:
+    """A member of a struct, in order. 64-bit members are addresses: of an operand, or null."""
+    if value.dtype != np.uint64:
+        return {"name": name, "kind": value.dtype.name, "value": value.item()}
+    pointed = [operand for index, operand in enumerate(operands) if address_of(index) == value]
+    return {"name": name, "kind": "pointer", "operand": pointed[0] if pointed else None}
 
 
 def _map(argument: PaperMap) -> dict:

@@ -24,8 +24,8 @@ _MAP_BYTES = 128
 class PaperBuffer(Borrowed):
     """Memory that is only spoken of. `operand` is its name in the problem, empty for a workspace."""
 
-    def __init__(self, device: Paper, nbytes: int, operand: str = ""):
-        super().__init__(device, ALIGNMENT, nbytes)
+    def __init__(self, device: Paper, nbytes: int, operand: str = "", address: int = ALIGNMENT):
+        super().__init__(device, address, nbytes)
         self.operand = operand
 
     def fill(self, byte: int, stream=None) -> None:
@@ -52,6 +52,11 @@ class Written:
     arguments: tuple[object, ...]
 
 
+def address_of(index: int) -> int:
+    """The address that the operand of this number, counted from 0, has on paper."""
+    return ALIGNMENT * (index + 1)
+
+
 class Paper:
     """Stands for a GPU with these limits on which `binary` is loaded; it is its own module. `launches` is what was
     bound, in order."""
@@ -67,7 +72,10 @@ class Paper:
         return PaperBuffer(self, nbytes)
 
     def operands(self, problem) -> dict[str, PaperBuffer]:
-        return {o.name: PaperBuffer(self, o.nbytes, o.name) for o in problem.operands()}
+        """A buffer for each operand. Their addresses differ, so that one inside a struct is known again."""
+        return {
+            o.name: PaperBuffer(self, o.nbytes, o.name, address_of(index)) for index, o in enumerate(problem.operands())
+        }
 
     def tensor_map(self, spec: TensorMap, buffer: PaperBuffer) -> PaperMap:
         check_rules(spec, buffer.address)

@@ -33,7 +33,7 @@ def _sum(*values: float) -> float:
     return sum(values)
 
 
-_CONFLICTS = "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _SHARED = "smsp__sass_inst_executed_op_shared_{}.sum"
 _SECTORS = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 

@@ -109,7 +109,12 @@ WRONG = {
     ("build", "gemm", "--as", "gemm/02"): "name one that ends in .cu or .ptx",
     ("build", "gemm", "-D", "BM=16"): "name one that ends in .cu or .ptx",
     ("build", "no.cu", "--as", "gemm/02"): "no file 'no.cu' in ",
-    ("show", "01_my.cu", "--as", "gemm/0"): "stands for several kernels: gemm/01_naive, gemm/02_tiled; name one",
+    (
+        "show",
+        "01_my.cu",
+        "--as",
+        "gemm/0",
+    ): "stands for several kernels: gemm/01_naive, gemm/02_tiled, gemm/03_padded_tile, ",
     ("show", "01_my.cu", "--as", "gemm/02_tilde"): "no kernel 'gemm/02_tilde'; did you mean gemm/02_tiled",
     ("show", "01_my.cu", "--as", "gemm/02", "-D", "BQ=3"): "no compile-time number 'BQ'; it has: BM, BN, BK",
     ("show", "01_my.cu", "--as", "copy/01", "-D", "BM=3"): "it has: THREADS",
