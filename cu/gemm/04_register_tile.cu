@@ -12,14 +12,18 @@
 //           then         2048    Bs[8][64]    Bs[k][n]
 //           Here padding has something to cure. A warp reads As[4 r + i][k] for two r that differ by one: two words,
 //           4 x 8 = 32 words apart without the pad, in the same bank, and each read takes two wavefronts. Rows of 9
-//           words put them 36 apart, 4 banks. The price: rows of 9 words are not aligned, so the compiler can no longer
-//           read four neighbouring k at once. Both configurations are in the catalog; measure.
+//           words put them 36 apart, 4 banks. The price: a warp stores 4 rows of 8 words, and in rows of 9 the last
+//           three words meet the first three, two wavefronts instead of one, for 2 stores a k-block. The compiler
+//           reads 16 bytes at a time in both: a thread's 4 rows lie one after the other, 32 or 36 words, and start at
+//           a multiple of 16 bytes. Both configurations are in the catalog; measure.
 // Tails     An element outside A or B is loaded as zero; one outside C is not stored.
 // Limit     Loads of global memory and of shared memory alternate with the FMAs, with two barriers between: while one
 //           unit works the others wait, unless another block of the SM fills in. A larger tile needs fewer: rung 05.
 
 constexpr int THREADS_N = BN / TN;
 constexpr int THREADS = BM / TM * THREADS_N;
+static_assert(THREADS % BK == 0 && THREADS % BN == 0, "the block loads whole rows of both tiles at a time");
+static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "every thread loads as many elements");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
@@ -32,13 +36,15 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
 
     float acc[TM][TN] = {};
     for (int k_block = 0; k_block < K; k_block += BK) {
-        for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
-            const int m = i / BK, k = i % BK;
+#pragma unroll
+        for (int pass = 0; pass < BM * BK; pass += THREADS) {
+            const int m = (pass + threadIdx.x) / BK, k = threadIdx.x % BK;
             const bool inside = tile_m + m < M && k_block + k < K;
             As[m][k] = inside ? A[(long long)(tile_m + m) * lda + k_block + k] : 0.0f;
         }
-        for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
-            const int k = i / BN, n = i % BN;
+#pragma unroll
+        for (int pass = 0; pass < BK * BN; pass += THREADS) {
+            const int k = (pass + threadIdx.x) / BN, n = threadIdx.x % BN;
             const bool inside = k_block + k < K && tile_n + n < N;
             Bs[k][n] = inside ? B[(long long)(k_block + k) * ldb + tile_n + n] : 0.0f;
         }

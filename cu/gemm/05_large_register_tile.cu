@@ -12,13 +12,15 @@
 //           A thread's 8 columns are read as two times 16 bytes, 32 bytes from its neighbour's: of the 8 lanes that
 //           are served at once, the first and the fifth want the same banks. Rung 06 deals the columns out otherwise.
 // Tails     An element outside A or B is loaded as zero; one outside C is not stored.
-// Limit     Every word of the tiles still passes one at a time: a 4-byte load, a 4-byte store to shared memory, and 8
-//           4-byte reads of As for every k. Rung 06 moves four at a time.
+// Limit     On their way into shared memory the tiles still pass word by word: 8 loads and 8 stores of 4 bytes a k-block,
+//           and all of C leaves in stores of 4 bytes. Rung 06 moves four at a time.
 
 #include "epilogue.cuh"
 
 constexpr int THREADS_N = BN / TN;
 constexpr int THREADS = BM / TM * THREADS_N;
+static_assert(THREADS % BK == 0 && THREADS % BN == 0, "the block loads whole rows of both tiles at a time");
+static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "every thread loads as many elements");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
@@ -31,13 +33,15 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
 
     float acc[TM][TN] = {};
     for (int k_block = 0; k_block < K; k_block += BK) {
-        for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
-            const int m = i / BK, k = i % BK;
+#pragma unroll
+        for (int pass = 0; pass < BM * BK; pass += THREADS) {
+            const int m = (pass + threadIdx.x) / BK, k = threadIdx.x % BK;
             const bool inside = tile_m + m < M && k_block + k < K;
             As[m][k] = inside ? A[(long long)(tile_m + m) * lda + k_block + k] : 0.0f;
         }
-        for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
-            const int k = i / BN, n = i % BN;
+#pragma unroll
+        for (int pass = 0; pass < BK * BN; pass += THREADS) {
+            const int k = (pass + threadIdx.x) / BN, n = threadIdx.x % BN;
             const bool inside = k_block + k < K && tile_n + n < N;
             Bs[k][n] = inside ? B[(long long)(k_block + k) * ldb + tile_n + n] : 0.0f;
         }

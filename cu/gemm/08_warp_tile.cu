@@ -15,16 +15,18 @@
 // Shared    STAGES x As[BK][BM + 4]   As[stage][k][m], transposed; a warp's copies are 8 k and 4 rows, all banks different
 //           STAGES x Bs[BK][BN]       Bs[stage][k][n]
 //           128 x 256 x 16 and 3 stages: 25344 + 49152 = 74496 bytes, dynamic.
-// Registers 128 sums and two sets of fragments. An FFMA reads three registers, and the file has two banks, even and odd
-//           numbers, each with one read a clock: three operands of one parity take three clocks where two are paid for.
-//           Hence
-//           - the columns run forth and back (serpentine): at each turn b stays where it is, in the reuse cache;
+// Registers 128 sums and two sets of fragments, some 235 of 255. The register file has two banks, even and odd numbers,
+//           and each gives one operand a clock; an operand that the instruction before kept by .reuse is free. So an FFMA
+//           takes one clock where a is kept and b and the sum differ in parity, and two where they do not. Hence
+//           - the columns run forth and back (serpentine): where a changes, b is kept;
 //           - the epilogue multiplies by an alpha that the compiler does not know. Without it the sums would be stored
-//             from where they are, which forces each four of them, like each four of b, into neighbouring registers of
-//             the same order of parity: sum and b then share a bank in every FFMA. It costs a tenth of the speed.
-// Tails     cp.async writes zeros for what lies outside. Where B's rows are not aligned to 16 bytes its copies are of 4
-//           bytes, and where C's are not its stores: a second body of the same code.
-// Limit     Issue slots: FFMA is some 85 % of what the main loop issues; and register banks.
+//             from where they are, which forces each four of them, like each four of b, into neighbouring registers in
+//             the same order of parity: sum and b then share a bank in every FFMA. Joining the groups' sums stores single
+//             words for the same reason.
+// Tails     cp.async writes zeros for what lies outside. Where fours of B or C are not aligned to 16 bytes, or N is not a
+//           multiple of 4, copies and stores are of 4 bytes: a second body of the same code.
+// Limit     Issue slots: of the main loop's instructions on sm_90 nine in ten are FFMA, half of the others fragments; and
+//           register banks, since ptxas leaves every sixteenth FFMA with two operands in one.
 
 #include "cp_async.cuh"
 #include "epilogue.cuh"
@@ -61,7 +63,7 @@ __device__ Tile tile_of_block(int block, int M, int N) {
 constexpr int A_PASSES = BM / (THREADS / 8), A_COPIES = A_PASSES * BK / 8;
 constexpr int B_ROWS = 4 * THREADS / BN, B_COPIES = BK / B_ROWS;
 constexpr int COPIES = A_COPIES + B_COPIES;
-constexpr int COPIES_A_STEP = 2;
+constexpr int COPIES_A_STEP = 2;  // more at once make the loads of fragments wait behind them
 static_assert(COPIES <= COPIES_A_STEP * (K_SLICE - 1), "all are started before the last k of a block");
 
 template <bool WIDE>
@@ -72,7 +74,7 @@ struct Copies {
     int b_end;
     int b_count;                    // how many of the four are inside B
     int k_block;
-    int b_step;                     // elements between k-blocks of B
+    long long b_step;               // elements between k-blocks of B
     unsigned a_to, b_to;            // where they go in stage 0, shared
 
     __device__ __forceinline__ Copies(const float* A, const float* B, int M, int N, int K, int lda, int ldb, Tile tile,
@@ -90,7 +92,7 @@ struct Copies {
             b_from[pass] = B + (long long)(b_k + pass * B_ROWS) * ldb + tile.n + b_n;
         b_count = min(max(N - tile.n - b_n, 0), 4);
         b_end = b_count ? K - b_k : 0;
-        b_step = BK * ldb;
+        b_step = (long long)BK * ldb;
         k_block = 0;
         a_to = shared_address(As + a_k * A_PITCH + a_m);
         b_to = shared_address(Bs + b_k * BN + b_n);
@@ -141,7 +143,7 @@ __device__ __forceinline__ void multiply(const float (&a)[TM], const float (&b)[
     for (int i = 0; i < TM; ++i)
 #pragma unroll
         for (int step = 0; step < TN; ++step) {
-            const int j = i % 2 ? TN - 1 - step : step;
+            const int j = i % 2 ? step : TN - 1 - step;  // the other way round ptxas keeps less in the reuse cache
             acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
         }
 }
