@@ -3,6 +3,7 @@
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import (
     column_of_tiles,
+    least_work_an_sm,
     one_element_a_thread,
     owner_in_warp_tile,
     owner_of_element,
@@ -12,7 +13,6 @@ from lowlevel.catalog.rules import (
     threads_of_register_tile,
     threads_of_warps,
     tiles,
-    tiles_in_flight,
 )
 from lowlevel.dtypes import FP32
 
@@ -146,7 +146,7 @@ KERNELS = (
         types=(FP32,),
         layouts=("NN",),
         configs=(_WARP_TILE, _WARP_TILE_FEW),
-        choose=tiles_in_flight,
+        choose=least_work_an_sm,
         params=_FINISHED,
         launch=Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_stages),
         epilogues=_EPILOGUES,

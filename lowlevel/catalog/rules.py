@@ -65,13 +65,16 @@ def ring_of_stages(config: Config, problem: Problem, limits: Limits) -> int:  # 
     return max(ring, 2 * config["BM"] * config["BN"] * config["KGROUPS"] if config["KGROUPS"] > 1 else 0)
 
 
-def tiles_in_flight(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
-    """The first configuration whose tiles give each SM one, or else the last."""
-    for index, config in enumerate(configs):
+def least_work_an_sm(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
+    """The configuration under which the busiest SM computes the fewest elements, one block an SM at a time. Those with
+    KGROUPS > 1 join sums and pay with a seventh more."""
+
+    def work(config: Config) -> float:
         along_n, along_m, _ = tiles(config, problem, limits)
-        if along_n * along_m >= limits.sms:
-            return index
-    return len(configs) - 1
+        waves = ceil_div(along_n * along_m, limits.sms)
+        return waves * config["BM"] * config["BN"] * (1.0 if config["KGROUPS"] == 1 else 8 / 7)
+
+    return min(range(len(configs)), key=lambda index: work(configs[index]))
 
 
 def owner_of_fours(config: Config, row: int, column: int) -> int:  # noqa: ARG001

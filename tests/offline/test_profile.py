@@ -16,7 +16,7 @@ from lowlevel.nsight.questions import QUESTIONS, STALLS, stall_metric, stalls_of
 
 TILED = "cuda:gemm/02_tiled[fp32,NN,32x32x32]"
 
-CONFLICTS = "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 LOADS = "smsp__sass_inst_executed_op_shared_ld.sum"
 LAUNCH = '"0","4242","python3.12","127.0.0.1","gemm","1","13","(32, 32, 1)","(128, 128, 1)","0","9.0"'
 WHO = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
