@@ -9,7 +9,7 @@
 // Threads   Thread t moves the 16 bytes t + u THREADS, u = 0 .. UNROLL - 1; a warp 512 bytes, four whole lines.
 // Shared    None.
 // Tails     In the last block: whole words as far as there are any, then the last few bytes one by one.
-// Stream    STREAM = 1 marks loads and stores 'evict first': no byte is touched twice.
+// Stream    STREAM = 1 marks loads and stores of whole pieces 'evict first': no byte is touched twice.
 // Limit     Device memory: every byte is read once and written once.
 
 __device__ __forceinline__ uint4 load_word(const uint4* from) { return STREAM ? __ldcs(from) : *from; }

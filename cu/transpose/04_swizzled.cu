@@ -5,12 +5,16 @@
 //           takes 32 banks too. The tile is a power of two again, and may be of any such size: larger ones, so that
 //           each thread has more loads in flight.
 //
-// Tile      TILE_M x TILE_N words, multiples of 32; a word is one element of 4 bytes or two of 2, as in 02.
-// Order     Blocks walk the tiles in strips of GROUP rows of tiles (tile_order.cuh).
-// Threads   32 x ROWS: a warp moves 32 words of a row, one line of 128 bytes, at a time. With 64 x 32 words and 8 warps
-//           a thread has 8 loads in flight before the barrier (16 with 2-byte elements).
-// Shared    64 x 32 words:  bytes    0 ..  8191  tile[0], word (m, n) at byte 128 m + 4 (n ^ (m % 32))
-//                           bytes 8192 .. 16383  tile[1], for 2-byte elements
+// Tile      TILE_M x TILE_N = 64 x 64 words; multiples of 32. A word is one element of 4 bytes or two of 2, as in 02.
+//           A row of the tile is 256 bytes, two neighbouring lines, in A and in C alike. With 64 x 32 those of A are
+//           one line: measured, a few per cent slower.
+// Order     Blocks walk the tiles in strips of GROUP = 256 rows of tiles (tile_order.cuh): down all of A, where it has
+//           no more than that, so that the blocks which run at once write whole rows of C. Measured, a few per cent
+//           faster than strips of 8 rows, whose blocks write runs of 8 tiles; tile_order.cuh says why that may be.
+// Threads   32 x ROWS = 32 x 8: a warp moves 32 words of a row, one line of 128 bytes, at a time. A thread has 16 loads
+//           in flight before the barrier (32 with 2-byte elements).
+// Shared    64 x 64 words:  bytes     0 .. 16383  tile[0], word (m, n) at byte 256 m + 4 (n ^ (m % 32))
+//                           bytes 16384 .. 32767  tile[1], for 2-byte elements
 //           Write: one m, 32 n. Read: one n, 32 m. Bank (n ^ m) % 32 both times: one wavefront a request.
 // Tails     As in 02: element by element.
 // Limit     Device memory. What is left to save are instructions: every 4 bytes take a load and a store of either

@@ -4,6 +4,7 @@ Shared memory has 32 banks of 4-byte words. A warp's access of 4 bytes a lane is
 four phases of 8 lanes. A request or phase takes as many wavefronts as one bank has different words to deliver.
 """
 
+import re
 from collections import defaultdict
 
 import pytest
@@ -93,21 +94,23 @@ class TestWords:
         assert used == set(range(0, 4 * tile_m * tile_n, 4))
 
     def test_the_ptx_takes_the_same_addresses(self):
-        """Its four XOR values and constant offsets, against the formula."""
+        """Its four XOR values and constant offsets, as they stand in the file, against the formula."""
         text = source("ptx:transpose/04_swizzled")
-        assert "[%store3+7168], %word7" in text
-        assert "%word7, [%read3+4096]" in text
-        address = lambda m, n: 4 * (32 * m + (n ^ (m % 32)))  # noqa: E731
+        stores = re.findall(r"st\.shared\.b32 +\[%store(\d)(?:\+(\d+))?\], %word(\d+);", text)
+        reads = re.findall(r"ld\.shared\.b32 +%word(\d+), \[%read(\d)(?:\+(\d+))?\];", text)
+        stores = {int(word): (int(j), int(offset or 0)) for j, offset, word in stores}
+        reads = {int(word): (int(j), int(offset or 0)) for word, j, offset in reads}
+        assert sorted(stores) == sorted(reads) == list(range(16))
+        address = lambda m, n: 4 * (64 * m + (n ^ (m % 32)))  # noqa: E731
         for y in range(8):
             for x in LANES:
                 swizzled = [4 * (x ^ y) ^ 32 * j for j in range(4)]
-                assert [128 * y + swizzled[i % 4] + 1024 * i for i in range(8)] == [
-                    address(y + 8 * i, x) for i in range(8)
-                ]
-                for second in (0, 1):
-                    assert [128 * x + swizzled[j] + 4096 * second for j in range(4)] == [
-                        address(x + 32 * second, y + 8 * j) for j in range(4)
-                    ]
+                for word in range(16):
+                    along, across = y + 8 * (word % 8), x + 32 * (word // 8)
+                    j, offset = stores[word]
+                    assert 256 * y + swizzled[j] + offset == address(along, across)
+                    j, offset = reads[word]
+                    assert 256 * x + swizzled[j] + offset == address(across, along)
 
 
 @pytest.mark.parametrize("element_bytes", [2, 4])
