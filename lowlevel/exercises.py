@@ -98,7 +98,7 @@ EXERCISES = (
         2,
         "cure the bank conflicts of a transpose",
         "02_bank_conflicts.cu",
-        "cuda:transpose/01_naive",
+        "cuda:transpose/03_padded",
         "32,1x1,31x33,64x96,257x129,1x67,100x1",
         "4096",
         (

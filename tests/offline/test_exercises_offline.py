@@ -122,14 +122,14 @@ def test_every_starter_and_every_solution_belongs_to_an_exercise():
 def test_rows_that_only_make_the_tile_taller_do_not_cure(tmp_path):
     """tile[33][32] takes as many bytes as tile[32][33], and helps nothing."""
     text = (SOLUTIONS / "02_bank_conflicts.cu").read_text()
-    (tmp_path / "taller.cu").write_text(text.replace("tile[BM][BN + 1]", "tile[BM + 1][BN]"))
+    (tmp_path / "taller.cu").write_text(text.replace("tile[SIDE][SIDE + WORD]", "tile[SIDE + 1][SIDE]"))
     assert "missing" in grade(EXERCISES[1], "taller.cu").values()
 
 
 def test_rows_an_even_number_of_words_apart_do_not_cure(tmp_path):
     """Two words more in each row leave two of a column's words in every other bank."""
     text = (SOLUTIONS / "02_bank_conflicts.cu").read_text()
-    (tmp_path / "even.cu").write_text(text.replace("BN + 1]", "BN + 2]"))
+    (tmp_path / "even.cu").write_text(text.replace("SIDE + WORD]", "SIDE + 2]"))
     assert "missing" in grade(EXERCISES[1], "even.cu").values()
 
 
