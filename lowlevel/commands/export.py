@@ -48,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if refusal := variant.refusal(problem):
         raise UsageError(f"{variant.name} does not take {problem.label}: {refusal}")
     arch, limits = target(arguments.arch, arguments.gpu)
+    variant = variant.suited(problem, limits)
     binary = build(catalog.request(variant, arch))
     contents = folder.files(variant, problem, binary, limits)
     for path in folder.write_all(arguments.output, contents):

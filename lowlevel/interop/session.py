@@ -45,6 +45,7 @@ class Session:
 
     def launch(self, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer], handle: int) -> None:
         """Enqueues one call. Streams do not share a bound launch: it may own scratch memory."""
+        variant = variant.suited(problem, self.device.limits)
         key = (variant.name, problem, handle, *(buffers[o.name].address for o in problem.operands()))
         packets = self._bound.pop(key, None)
         if packets is None:
