@@ -62,6 +62,7 @@ __device__ Tile tile_of_block(int block, int M, int N) {
 // outside reads nothing, whatever its address.
 constexpr int A_PASSES = BM / (THREADS / 8), A_COPIES = A_PASSES * BK / 8;
 constexpr int B_ROWS = 4 * THREADS / BN, B_COPIES = BK / B_ROWS;
+constexpr int B_APART = BN / 4;
 constexpr int COPIES = A_COPIES + B_COPIES;
 constexpr int COPIES_A_STEP = 2;  // more at once make the loads of fragments wait behind them
 static_assert(COPIES <= COPIES_A_STEP * (K_SLICE - 1), "all are started before the last k of a block");
@@ -70,9 +71,9 @@ template <bool WIDE>
 struct Copies {
     const float* a_from[A_PASSES];  // for each of this thread's rows of A, its element in the k-block
     int a_end[A_PASSES];            // K, seen from its place in the k-block
-    const float* b_from[B_COPIES];  // for each of its rows of B in the k-block, its four elements
+    const float* b_from[B_COPIES];  // for each of its rows of B in the k-block, the first of its four elements
     int b_end;
-    int b_count;                    // how many of the four are inside B
+    int b_left;                     // columns of B from that element on
     int k_block;
     long long b_step;               // elements between k-blocks of B
     unsigned a_to, b_to;            // where they go in stage 0, shared
@@ -80,7 +81,8 @@ struct Copies {
     __device__ __forceinline__ Copies(const float* A, const float* B, int M, int N, int K, int lda, int ldb, Tile tile,
                                       const float* As, const float* Bs) {
         const int a_k = threadIdx.x % 8, a_m = threadIdx.x / 8;
-        const int b_n = threadIdx.x * 4 % BN, b_k = threadIdx.x * 4 / BN;
+        // Four neighbours, or, word by word, four that are B_APART apart, so that neighbouring lanes copy neighbours.
+        const int b_n = WIDE ? threadIdx.x * 4 % BN : threadIdx.x % B_APART, b_k = threadIdx.x / B_APART;
 #pragma unroll
         for (int pass = 0; pass < A_PASSES; ++pass) {
             const int m = tile.m + a_m + pass * (THREADS / 8);
@@ -90,8 +92,8 @@ struct Copies {
 #pragma unroll
         for (int pass = 0; pass < B_COPIES; ++pass)
             b_from[pass] = B + (long long)(b_k + pass * B_ROWS) * ldb + tile.n + b_n;
-        b_count = min(max(N - tile.n - b_n, 0), 4);
-        b_end = b_count ? K - b_k : 0;
+        b_left = N - tile.n - b_n;
+        b_end = b_left > 0 ? K - b_k : 0;
         b_step = (long long)BK * ldb;
         k_block = 0;
         a_to = shared_address(As + a_k * A_PITCH + a_m);
@@ -113,7 +115,8 @@ struct Copies {
             cp_async_16_if(inside, to, b_from[pass]);
         } else {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) cp_async_4_if(inside && j < b_count, to + 4 * j, b_from[pass] + j);
+            for (int n = 0; n < BN; n += B_APART)
+                cp_async_4_if(inside && n < b_left, to + 4 * n, b_from[pass] + n);
         }
     }
 
