@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from lowlevel.catalog.entry import Launch, Sized, Variant
-from lowlevel.device.protocol import Argument, Buffer, Device, LaunchShape, Module, Packet, Stream
+from lowlevel.device.protocol import Argument, Buffer, Device, LaunchShape, Module, Stream
 from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
@@ -34,7 +34,7 @@ class Contender(Protocol):
 class Packets:
     """The launches of one call, in order."""
 
-    def __init__(self, packets: Sequence[Packet], keep: Sequence[object] = ()):
+    def __init__(self, packets: Sequence[Call], keep: Sequence[object] = ()):
         self.packets = tuple(packets)
         self._keep = tuple(keep)
 
@@ -80,6 +80,17 @@ EPILOGUE_PARAMETER = np.dtype(
 )
 
 
+def epilogue_parameter(problem: Problem, buffers: Mapping[str, Buffer]) -> np.void:
+    """The struct's value for a problem: alpha = 1, and null where the problem has no such operand."""
+    value = np.zeros(1, EPILOGUE_PARAMETER)
+    value["alpha"] = 1.0
+    for name in ("bias", "residual"):
+        if name in buffers:
+            value[name] = buffers[name].address
+    value["ld_residual"] = problem.dimensions["n"]
+    return value[0]
+
+
 class Values:
     """The binder: what each parameter name of a catalog entry stands for.
 
@@ -108,21 +119,11 @@ class Values:
         if name == "workspace":
             return self._scratch()
         if name == "epilogue":
-            return self._epilogue()
+            return epilogue_parameter(self._problem, self._buffers)
         raise UsageError(
             f"{self._variant.kernel.label}: the binder knows no parameter '{name}'; it knows "
             f"{', '.join([*self._buffers, *self._scalars, 'map_<operand>', 'workspace', 'epilogue'])}"
         )
-
-    def _epilogue(self) -> np.void:
-        """The struct of cu/include/epilogue.cuh; null where the problem has no such operand."""
-        value = np.zeros(1, EPILOGUE_PARAMETER)
-        value["alpha"] = 1.0
-        for name in ("bias", "residual"):
-            if name in self._buffers:
-                value[name] = self._buffers[name].address
-        value["ld_residual"] = self._problem.dimensions["n"]
-        return value[0]
 
     def _scratch(self) -> Buffer:
         if self._workspace is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lowlevel.contender import Contender
-from lowlevel.cublas.arguments import gemm_ex_refusal, lt_refusal
+from lowlevel.cublas.arguments import gemm_ex_refusal, lt_refusal, separate_refusal
 from lowlevel.cublas.contenders import GemmContender
 from lowlevel.cublas.lt import LtContender
+from lowlevel.cublas.separate import SeparateContender
 from lowlevel.device.protocol import Buffer, Device, Stream
 from lowlevel.problems.base import Problem
 
@@ -44,7 +45,9 @@ def contenders_of(problem: Problem) -> list[Contender]:
     if problem.operation != "gemm":
         return []
     found: list[Contender] = []
-    if gemm_ex_refusal(problem) is None:
+    if problem.epilogue != "none":
+        found += [SeparateContender()] if separate_refusal(problem) is None else []
+    elif gemm_ex_refusal(problem) is None:
         found.append(GemmContender())
         if problem.type.dtype == "fp32":
             found.append(GemmContender(pedantic=True))
@@ -59,6 +62,7 @@ def computes(problem: Problem, name: str) -> bool:
 
 
 def usual(problem: Problem) -> str | None:
-    """The library row that `vs_cublas` compares with: cuBLAS as it comes, cuBLASLt for fp8, or the copy."""
+    """The library row that `vs_cublas` compares with: cuBLAS as it comes (an epilogue then is a second kernel), or
+    cuBLASLt where there is only that, as for fp8, or the copy."""
     contenders = contenders_of(problem)
     return contenders[0].name if contenders else None

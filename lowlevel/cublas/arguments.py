@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lowlevel.cublas.constants import OP_N, OP_T
+from lowlevel.cublas.constants import EPILOGUE, OP_N, OP_T
 from lowlevel.dtypes import Type
 from lowlevel.problems.gemm import Gemm
 
@@ -56,17 +56,38 @@ def gemm_ex_refusal(problem: Gemm) -> str | None:
     """Why cublasSgemm or cublasGemmEx does not take a problem, in one line, or None."""
     if problem.type.dtype == "fp8":
         return "cublasGemmEx has no fp8: cublasLtMatmul has"
+    if problem.epilogue != "none":
+        return f"cublasSgemm and cublasGemmEx have no epilogue, asked is '{problem.epilogue}'"
     return _common_refusal(problem)
+
+
+def separate_refusal(problem: Gemm) -> str | None:
+    """Why such a call and an elementwise kernel after it do not compute a problem, in one line, or None.
+
+    A 16-bit C would be rounded before the epilogue and again after it: where the addend cancels the product, that
+    leaves the bound of one rounding.
+    """
+    if refusal := gemm_ex_refusal(problem.product):
+        return refusal
+    if problem.type.output != "fp32":
+        return f"a separate '{problem.epilogue}' would read an already rounded C: only fp32 outputs keep to the bound"
+    return None
 
 
 def lt_refusal(problem: Gemm) -> str | None:
     """Why cublasLtMatmul does not take a problem, in one line, or None.
 
+    Epilogues: cublasLtEpilogue_t has bias with and without ReLU, int8 has none of them (cuBLAS manual,
+    'cublasLtMatmul()', the table of types); a residual is the product's C operand, which every type has.
     fp8: the 'TN' format only, and the sizes that run along memory multiples of 16 bytes (cuBLAS manual, 'Tensor Core
     Usage'). M runs along no operand's memory in NT, so it is free.
     """
     if refusal := _common_refusal(problem):
         return refusal
+    if problem.epilogue not in EPILOGUE:
+        return f"cuBLASLt has no epilogue '{problem.epilogue}'"
+    if problem.type.dtype == "int8" and EPILOGUE[problem.epilogue] != EPILOGUE["none"]:
+        return f"cuBLASLt has no epilogue '{problem.epilogue}' for int8"
     if problem.type.dtype != "fp8":
         return None
     if problem.layout != "NT":
@@ -75,8 +96,6 @@ def lt_refusal(problem: Gemm) -> str | None:
 
 
 def _common_refusal(problem: Gemm) -> str | None:
-    if problem.epilogue != "none":
-        return f"the library rows have no epilogue, asked is '{problem.epilogue}'"
     for name, value in problem.dimensions.items():
         if value > _INT_MAX:
             return f"cuBLAS takes 32-bit sizes: {name}={value} is above {_INT_MAX}"

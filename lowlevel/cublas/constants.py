@@ -17,7 +17,11 @@ COMPUTE = {"16F": 64, "32F": 68, "32I": 72, "TF32": 77}
 
 #: cublasLtMatmulDescAttributes_t
 DESC_TRANSA, DESC_TRANSB = 3, 4
+DESC_EPILOGUE, DESC_BIAS_POINTER = 7, 8
 DESC_A_SCALE_POINTER, DESC_B_SCALE_POINTER, DESC_FAST_ACCUM = 17, 18, 25
+
+#: cublasLtEpilogue_t, by the epilogue's name here. A residual needs none: it is the C of D = alpha A B + beta C.
+EPILOGUE = {"none": 1, "bias": 4, "bias_relu": 6, "residual": 1}
 
 #: cublasLtMatmulPreferenceAttributes_t
 PREF_MAX_WORKSPACE_BYTES = 1

@@ -61,11 +61,11 @@ class Session:
 
 
 class Scalars:
-    """alpha = 1 and beta = 0 in host memory, in the type of the computation: cuBLAS reads them by address."""
+    """alpha = 1 and beta in host memory, in the type of the computation: cuBLAS reads them by address."""
 
-    def __init__(self, accumulate: str):
-        """accumulate: fp32, fp16 or int32, as in `dtypes.Type`."""
-        self._values = np.array([1, 0], ELEMENTS[accumulate].numpy)
+    def __init__(self, accumulate: str, beta: int = 0):
+        """accumulate: fp32, fp16 or int32, as in `dtypes.Type`. beta: 1 to add the C operand, 0 not to read it."""
+        self._values = np.array([1, beta], ELEMENTS[accumulate].numpy)
         self.alpha = self._values.ctypes.data
         self.beta = self.alpha + self._values.itemsize
 

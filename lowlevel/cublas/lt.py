@@ -23,21 +23,26 @@ _MOST_ALIGNED = 256
 class LtPlan:
     """A product described to cuBLASLt, and its heuristics' answers, best guess first.
 
-    alignments: bytes, of the buffers of A, B, C and D in the library's order.
+    D = A B + beta C in the library's terms: D is our C, and C the residual where there is one.
+    alignments: bytes, of the buffers of A, B, C and D in the library's order. bias: its address, 0 without one; the
+    heuristics look at its alignment alone.
     """
 
-    def __init__(self, session: Session, problem: Gemm, alignments: Sequence[int], fast_accumulation: bool):
+    def __init__(self, session: Session, problem: Gemm, alignments: Sequence[int], bias: int, fast_accumulation: bool):
         self.session, self.problem = session, problem
+        self._fast_accumulation = fast_accumulation
         self._lt = session.libraries.lt
         self._made: list[tuple] = []
         weakref.finalize(self, _destroy, self._made).atexit = False
         self.arguments = g = column_major(problem)
-        self.description = self._describe(fast_accumulation)
+        self._descriptions: dict[int, c_void_p] = {}
         type_ = problem.type
         self.first = self._layout(type_.operand, (g.k, g.m) if g.transa else (g.m, g.k), g.lda)
         self.second = self._layout(type_.operand, (g.n, g.k) if g.transb else (g.k, g.n), g.ldb)
         self.out = self._layout(type_.output, (g.m, g.n), g.ldc)
-        self.heuristics = self._ask(alignments)
+        self.adds = problem.finish.addend == "residual"
+        self.source = self._layout(type_.output, (g.m, g.n), problem.n) if self.adds else self.out
+        self.heuristics = self._ask(alignments, bias)
 
     def _create(self, what: str, *arguments) -> c_void_p:
         """A new cuBLASLt object, destroyed with the plan."""
@@ -51,7 +56,14 @@ class LtPlan:
         done = getattr(self._lt, f"cublasLt{what}SetAttribute")(target, attribute, addressof(value), sizeof(value))
         self.session.check(done, f"setting attribute {attribute} of a cublasLt{what}")
 
-    def _describe(self, fast_accumulation: bool) -> c_void_p:
+    def description(self, bias: int) -> c_void_p:
+        """The operation, which holds the bias's address too: operands that share a plan have descriptors of their own,
+        destroyed with the plan."""
+        if bias not in self._descriptions:
+            self._descriptions[bias] = self._describe(bias)
+        return self._descriptions[bias]
+
+    def _describe(self, bias: int) -> c_void_p:
         type_ = self.problem.type
         scalars = c.DATA_TYPE[type_.accumulate]
         description = self._create("MatmulDesc", c.COMPUTE[compute_name(type_)], scalars)
@@ -59,7 +71,10 @@ class LtPlan:
         if type_.dtype == "fp8":
             one = c_void_p(self.session.one.address)
             attributes |= {c.DESC_A_SCALE_POINTER: one, c.DESC_B_SCALE_POINTER: one}
-            attributes |= {c.DESC_FAST_ACCUM: c_int8(fast_accumulation)}
+            attributes |= {c.DESC_FAST_ACCUM: c_int8(self._fast_accumulation)}
+        if bias:
+            attributes |= {c.DESC_EPILOGUE: c_uint32(c.EPILOGUE[self.problem.epilogue])}
+            attributes |= {c.DESC_BIAS_POINTER: c_void_p(bias)}
         for attribute, value in attributes.items():
             self._set("MatmulDesc", description, attribute, value)
         return description
@@ -68,16 +83,16 @@ class LtPlan:
         """A column-major matrix of `shape` rows and columns in memory."""
         return self._create("MatrixLayout", c.DATA_TYPE[element], *shape, leading)
 
-    def _ask(self, alignments: Sequence[int]) -> list[Heuristic]:
+    def _ask(self, alignments: Sequence[int], bias: int) -> list[Heuristic]:
         preference = self._create("MatmulPreference")
         self._set("MatmulPreference", preference, c.PREF_MAX_WORKSPACE_BYTES, c_size_t(WORKSPACE_BYTES))
         self._set("MatmulPreference", preference, c.PREF_REDUCTION_SCHEMES, c_uint32(c.FULL_PRECISION_SCHEMES))
         for attribute, alignment in zip(c.PREF_MIN_ALIGNMENT, alignments, strict=True):
             self._set("MatmulPreference", preference, attribute, c_uint32(alignment))
         found, count = (Heuristic * HEURISTICS)(), c_int()
-        layouts = (self.first, self.second, self.out, self.out)
+        layouts = (self.first, self.second, self.source, self.out)
         status = self._lt.cublasLtMatmulAlgoGetHeuristic(
-            self.session.lt_handle, self.description, *layouts, preference, HEURISTICS, found, byref(count)
+            self.session.lt_handle, self.description(bias), *layouts, preference, HEURISTICS, found, byref(count)
         )
         if status == c.NOT_SUPPORTED:
             return []
@@ -97,11 +112,12 @@ class LtCall:
         self.description = f"lt #{index + 1} of {len(plan.heuristics)}"
         self._plan = plan  # owns the descriptors and the algorithm that the arguments point to
         session, g = plan.session, plan.arguments
-        self._scalars = Scalars(plan.problem.type.accumulate)
-        first, second, out = (buffers[name].address for name in (g.first, g.second, "C"))
+        self._scalars = Scalars(plan.problem.type.accumulate, beta=int(plan.adds))
+        first, second, source, out = (buffers[name].address for name in (g.first, g.second, _source(plan.problem), "C"))
+        description = plan.description(_bias(plan.problem, buffers))
         self._function = session.libraries.lt.cublasLtMatmul
-        arguments = (session.lt_handle, plan.description, self._scalars.alpha, first, plan.first, second, plan.second)
-        arguments += (self._scalars.beta, out, plan.out, out, plan.out, addressof(plan.heuristics[index].algo))
+        arguments = (session.lt_handle, description, self._scalars.alpha, first, plan.first, second, plan.second)
+        arguments += (self._scalars.beta, source, plan.source, out, plan.out, addressof(plan.heuristics[index].algo))
         arguments += (session.workspace.address, WORKSPACE_BYTES)
         self._arguments = prepared(self._function, arguments)
 
@@ -150,15 +166,27 @@ class LtContender:
     def _plan(self, device: Device, problem: Gemm, buffers: Mapping[str, Buffer]) -> LtPlan:
         if refusal := lt_refusal(problem):
             raise UsageError(f"{self.name} does not take {problem.label}: {refusal}")
-        alignments = tuple(_alignment(buffers[name].address) for name in ("B", "A", "C", "C"))
-        key = (device, problem, alignments)
+        alignments = tuple(_alignment(buffers[name].address) for name in ("B", "A", _source(problem), "C"))
+        bias = _bias(problem, buffers)
+        key = (device, problem, alignments, _alignment(bias))
         if key not in self._plans:
-            self._plans[key] = LtPlan(Session.of(device), problem, alignments, self._fast_accumulation)
+            self._plans[key] = LtPlan(Session.of(device), problem, alignments, bias, self._fast_accumulation)
         plan = self._plans[key]
         if not plan.heuristics:
-            text = f"{problem.type.name} {problem.layout}"
+            epilogue = "" if problem.epilogue == "none" else f" {problem.epilogue}"
+            text = f"{problem.type.name} {problem.layout}{epilogue}"
             raise UsageError(f"{self.name} does not take {problem.label}: cuBLASLt has no {text} algorithm for it here")
         return plan
+
+
+def _source(problem: Gemm) -> str:
+    """Our operand that is the library's C: the residual, else our C, which beta = 0 leaves unread."""
+    return "residual" if problem.finish.addend == "residual" else "C"
+
+
+def _bias(problem: Gemm, buffers: Mapping[str, Buffer]) -> int:
+    """The bias's address, 0 where the problem has none."""
+    return buffers["bias"].address if problem.finish.addend == "bias" else 0
 
 
 def _alignment(address: int) -> int:

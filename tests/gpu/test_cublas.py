@@ -8,9 +8,11 @@ import pytest
 from lowlevel.cublas import libraries
 from lowlevel.cublas.contenders import GemmContender, Session
 from lowlevel.cublas.lt import LtContender
+from lowlevel.cublas.separate import SeparateContender
 from lowlevel.dtypes import BF16, FP8, FP16, FP16_ACC16, FP32, INT8, TF32
 from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.gemm import LAYOUTS, Gemm
+from lowlevel.verify import Checker
 
 POISON = 0xFF
 FLOATS = (FP32, TF32, FP16, FP16_ACC16, BF16)
@@ -165,6 +167,95 @@ def test_each_algorithm_of_lt_multiplies_fp8(device, on, fast):
         operands = on(problem)
         for call in LtContender(fast_accumulation=fast).candidates(device, problem, operands.buffers):
             assert_right(operands, operands.run(call))
+
+
+def with_epilogues(type_, *epilogues: str) -> list[Gemm]:
+    """Odd and padded; wide enough that rows of C are whole and cut tiles of the separate kernel, aligned and not."""
+    shapes = [((65, 129, 257), (263, 269, 131)), ((5, 3, 7), (11, 13, 17)), ((70, 300, 64), (64, 300, 304))]
+    return [Gemm(*shape, type_, "NN", *leading, epilogue=e) for e in epilogues for shape, leading in shapes]
+
+
+def assert_finished(operands: Operands, got: np.ndarray) -> None:
+    """Right by the problem's own reference and bound, as the checker has it."""
+    for part in operands.problem.expected(operands.inputs):
+        error = np.abs(got[part.rows][:, part.columns].astype(np.float64) - part.value)
+        bad = ~(error <= part.bound)
+        assert not bad.any(), f"{bad.sum()} of {bad.size} wrong"
+
+
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "bias_silu", "residual"])
+@pytest.mark.parametrize("type_", [FP32, TF32], ids=lambda t: t.name)
+def test_cublas_with_a_separate_epilogue(device, on, type_, epilogue):
+    require(device, type_)
+    contender = SeparateContender()
+    for problem in with_epilogues(type_, epilogue):
+        operands = on(problem)
+        call = contender.bind(device, problem, operands.buffers)
+        for _ in range(2):  # it works in place: a second launch must begin with the product again
+            assert_finished(operands, operands.run(call))
+        assert contender.config_text.endswith(f", then {epilogue}")
+
+
+def test_a_separate_epilogue_replays_from_a_graph(device, on):
+    problem = Gemm(512, 512, 512, FP32, epilogue="bias_relu")
+    operands = on(problem)
+    call = SeparateContender().bind(device, problem, operands.buffers)
+    launched = operands.run(call)
+    graph = device.capture(operands.stream, call.launch)
+    assert graph.nodes >= 2
+    operands.buffers["C"].fill(POISON, operands.stream)
+    graph.launch(operands.stream)
+    np.testing.assert_array_equal(operands.result().view(np.uint32), launched.view(np.uint32))
+
+
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "residual"])
+@pytest.mark.parametrize("type_", [FP32, TF32, FP16, BF16], ids=lambda t: t.name)
+def test_each_algorithm_of_lt_fuses_epilogues(device, on, type_, epilogue):
+    """Two sets of operands share a plan, each with its own bias."""
+    require(device, type_)
+    contender = LtContender()
+    for problem in with_epilogues(type_, epilogue):
+        sets = [on(problem, problem.inputs(seed)) for seed in (1, 2)]
+        calls = [contender.candidates(device, problem, operands.buffers) for operands in sets]
+        assert calls[0]
+        for operands, candidates in zip(sets, calls, strict=True):
+            for call in candidates:
+                assert_finished(operands, operands.run(call))
+
+
+def test_lt_adds_a_residual_to_int8(device, on):
+    problem = Gemm(65, 132, 260, INT8, "NT", 264, 268, 136, epilogue="residual")
+    operands = on(problem)
+    (part,) = problem.expected(operands.inputs)
+    for call in LtContender().candidates(device, problem, operands.buffers):
+        np.testing.assert_array_equal(operands.run(call), part.value)
+
+
+@pytest.mark.parametrize("epilogue", ["bias", "residual"])
+def test_lt_fuses_epilogues_into_fp8(device, on, epilogue):
+    require(device, FP8)
+    problem = Gemm(65, 136, 272, FP8, "NT", 288, 304, 144, epilogue=epilogue)
+    operands = on(problem)
+    for call in LtContender().candidates(device, problem, operands.buffers):
+        assert_finished(operands, operands.run(call))
+
+
+def test_the_rest_of_a_large_output_is_compared_with_the_librarys_epilogue(device):
+    """More than 2^34 FLOP: the library's own result is right, and one wrong element far from the samples is found."""
+    problem = Gemm(2304, 2304, 2304, FP32, epilogue="bias_relu")
+    checker = Checker(device, problem)
+    try:
+        verdict = checker.run(SeparateContender())
+        assert verdict.ok, verdict.reason
+        assert verdict.checked.endswith("; the rest against the library")
+        checked = {int(row) for row in checker.parts[0].rows}, {int(column) for column in checker.parts[1].columns}
+        row, column = (next(i for i in range(500, 2304) if i not in taken) for taken in checked)
+        spoiled = checker.download(checker.buffers)
+        spoiled[row, column] += 1
+        checker.buffers["C"].upload(spoiled)
+        assert checker.judge(spoiled, checker.buffers).reason.startswith(f"C[{row}][{column}] is ")
+    finally:
+        checker.close()
 
 
 def test_the_chosen_algorithm_is_the_one_that_runs(device, on):

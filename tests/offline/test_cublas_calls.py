@@ -17,15 +17,18 @@ import numpy as np
 import pytest
 
 from lowlevel.catalog import library
-from lowlevel.cublas import contenders, libraries
-from lowlevel.cublas.arguments import column_major, compute_name, gemm_ex_refusal, lt_refusal
+from lowlevel.cublas import contenders, libraries, separate
+from lowlevel.cublas.arguments import column_major, compute_name, gemm_ex_refusal, lt_refusal, separate_refusal
 from lowlevel.cublas.constants import STATUS, WORKSPACE_BYTES
 from lowlevel.cublas.contenders import GemmContender, Session
 from lowlevel.cublas.lt import HEURISTICS, LtContender
+from lowlevel.cublas.separate import SeparateContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP16_ACC16, FP32, INT8, MOVE32, TF32
 from lowlevel.errors import DeviceError, MissingError, UsageError
+from lowlevel.problems.epilogue import EPILOGUES
 from lowlevel.problems.gemm import LAYOUTS, Gemm
 from lowlevel.problems.move import Copy, Transpose
+from lowlevel.verify import check_output
 
 # Written here again from the manual, so that a wrong number in the package is not its own witness.
 ELEMENT_OF = {0: "fp32", 2: "fp16", 3: "int8", 10: "int32", 14: "bf16", 28: "fp8"}
@@ -47,11 +50,15 @@ def column_major_view(address: int, element: str, rows: int, columns: int, leadi
     return np.lib.stride_tricks.as_strided(flat, (rows, columns), (step, leading * step))
 
 
-def multiply(a: np.ndarray, b: np.ndarray, alpha: float, beta: float, c: np.ndarray, accumulate: str) -> None:
-    """C = alpha a b, in float64 (integers exactly) and rounded once. beta must be 0, so that C is not read."""
-    assert (alpha, beta) == (1, 0)
+def multiply(a, b, alpha: float, beta: float, c, d, accumulate: str, finish=lambda sums: sums) -> None:
+    """D = finish(alpha a b + beta c), in float64 (integers exactly) and rounded once. c is read where beta is not 0."""
+    assert alpha == 1
+    assert beta in (0, 1)
     wide = np.int64 if accumulate == "int32" else np.float64
-    c[:] = (a.astype(wide) @ b.astype(wide)).astype(c.dtype)
+    sums = a.astype(wide) @ b.astype(wide)
+    if beta:
+        sums = sums + c.astype(wide)
+    d[:] = finish(sums).astype(d.dtype)
 
 
 class Function:
@@ -152,7 +159,8 @@ class FakeLibrary:
         out = column_major_view(c, ELEMENT_OF[c_type], m, n, ldc)
         scalar = SCALAR_OF[compute]
         one, zero = memory(alpha, scalar, 1)[0], memory(beta, scalar, 1)[0]
-        multiply(first.T if ta else first, second.T if tb else second, one, zero, out, scalar)
+        assert zero == 0
+        multiply(first.T if ta else first, second.T if tb else second, one, 0, None, out, scalar)
         return 0
 
     def do_cublasLtCreate(self, reference):
@@ -178,6 +186,7 @@ class FakeLibrary:
 
     def do_cublasLtMatmulAlgoGetHeuristic(self, handle, description, a, b, c, d, preference, wanted, found, count):
         self.preference = self.things[preference]["attributes"]
+        self.asked = {**self.things[description]["attributes"], "c": self.things[c], "d": self.things[d]}
         for index in range(min(wanted, self.offered)):
             found[index].algo[0] = 100 + index
             found[index].state = 15 if index == 1 else 0  # an answer that cannot be used
@@ -207,16 +216,33 @@ class FakeLibrary:
         ta, tb = (int.from_bytes(facts["attributes"][key], "little") for key in (3, 4))
         self.algorithm = ctypes.c_uint64.from_address(algo).value
         self.ran = {"workspace": (ws, size), "stream": stream, "attributes": facts["attributes"]}
-        first, second, out = (
+        first, second, source, out = (
             column_major_view(address, layout["element"], *layout["shape"], layout["leading"])
-            for address, layout in ((a, self.things[a_layout]), (b, self.things[b_layout]), (d, self.things[d_layout]))
+            for address, layout in (
+                (a, self.things[a_layout]),
+                (b, self.things[b_layout]),
+                (c, self.things[c_layout]),
+                (d, self.things[d_layout]),
+            )
         )
-        assert c == d
         scalar = SCALAR_OF[facts["compute"]]
         assert ELEMENT_OF[facts["scale"]] == scalar
-        one, zero = memory(alpha, scalar, 1)[0], memory(beta, scalar, 1)[0]
-        multiply(first.T if ta else first, second.T if tb else second, one, zero, out, scalar)
+        factors = (memory(pointer, scalar, 1)[0] for pointer in (alpha, beta))
+        operands = (first.T if ta else first, second.T if tb else second)
+        multiply(*operands, *factors, source, out, scalar, self.epilogue(facts["attributes"], out))
         return 0
+
+    @staticmethod
+    def epilogue(attributes: dict, out: np.ndarray):
+        """Of cublasLtEpilogue_t, 1, 4 and 6. A bias has D's type, and as many elements as D has rows."""
+        number = int.from_bytes(attributes.get(7, b"\1"), "little")
+        assert len(attributes.get(7, bytes(4))) == 4, "a uint32_t"
+        if number == 1:
+            return lambda sums: sums
+        element = next(name for name, e in ELEMENTS.items() if e.numpy == out.dtype)
+        bias = memory(int.from_bytes(attributes[8], "little"), element, out.shape[0]).astype(np.float64)
+        finishes = {4: lambda sums: sums + bias[:, None], 6: lambda sums: np.maximum(sums + bias[:, None], 0)}
+        return finishes[number]
 
 
 class HostBuffer:
@@ -244,6 +270,9 @@ class HostDevice:
         # The workspace is not read: a fake address for it would do, but its size is checked.
         return HostBuffer(min(nbytes, 1 << 20))
 
+    def bind(self, function, shape, arguments):
+        return types.SimpleNamespace(launch=lambda _stream: function(shape, *arguments))
+
 
 @dataclasses.dataclass(eq=False)
 class HostStream:
@@ -265,6 +294,41 @@ def install(monkeypatch, found: FakeLibrary) -> None:
     monkeypatch.setattr(Session, "_sessions", {})
 
 
+def finish(epilogue: str):
+    """cu/support/finish.cu on host memory, compiled for an epilogue. A grid of too few blocks leaves columns out."""
+
+    def run(shape, c, m, n, ldc, parameter):
+        assert (m.dtype, n.dtype, ldc.dtype) == (np.int32,) * 3
+        view = memory(c.address, "fp32", ldc * (m - 1) + n)
+        view = np.lib.stride_tricks.as_strided(view, (m, n), (4 * ldc, 4))
+        reached = view[:, : shape.grid[0] * 128]
+        assert shape.block == (32, 8, 1)
+        assert shape.grid[1] * 8 >= m
+        x, addend = parameter["alpha"] * reached, 0.0
+        if epilogue == "residual":
+            residual = memory(int(parameter["residual"]), "fp32", parameter["ld_residual"] * (m - 1) + n)
+            addend = np.lib.stride_tricks.as_strided(residual, (m, n), (4 * parameter["ld_residual"], 4))
+        else:
+            addend = memory(int(parameter["bias"]), "fp32", n)
+        reached[:] = EPILOGUES[epilogue].value(x, addend[..., : reached.shape[1]])
+
+    return run
+
+
+@pytest.fixture
+def finishing(monkeypatch):
+    """finish.cu on the host. A list of (source, entry, defines): what was compiled."""
+    compiled = []
+
+    def support_function(device, source, entry, **defines):
+        compiled.append((source, entry, defines))
+        (define,) = defines
+        return finish(define.removeprefix("EPILOGUE_").lower())
+
+    monkeypatch.setattr(separate, "support_function", support_function)
+    return compiled
+
+
 def operands(problem, seed: int = 1) -> dict[str, HostBuffer]:
     """Small integers, exact in every type, in poisoned memory with the problem's leading dimensions."""
     inputs = problem.inputs(seed, "integer")
@@ -282,21 +346,24 @@ def output(problem, buffers) -> np.ndarray:
     return buffers["C"].download(c.dtype, (c.shape[0], c.leading))
 
 
-def assert_product(problem, buffers) -> None:
-    """C is A B exactly, and its padding still the poison."""
-    inputs = problem.inputs(1, "integer")
+def assert_product(problem, buffers, seed: int = 1) -> None:
+    """C is epilogue(A B) exactly, and its padding still the poison."""
+    inputs = problem.inputs(seed, "integer")
     a = inputs["A"] if problem.layout[0] == "N" else inputs["A"].T
     b = inputs["B"] if problem.layout[1] == "N" else inputs["B"].T
     exact = np.int64 if problem.type.exact else np.float64
     got = output(problem, buffers)
-    wanted = (a.astype(exact) @ b.astype(exact)).astype(got.dtype)
+    wanted = a.astype(exact) @ b.astype(exact)
+    if problem.finish.addend:
+        wanted = problem.finish.value(wanted, inputs[problem.finish.addend].astype(exact))
+    wanted = wanted.astype(got.dtype)
     np.testing.assert_array_equal(got[:, : problem.n].astype(np.float64), wanted.astype(np.float64))
     assert (got[:, problem.n :].copy().view(np.uint8) == 0xFF).all()
 
 
-def padded_gemm(type_, layout, m=5, n=3, k=7) -> Gemm:
+def padded_gemm(type_, layout, m=5, n=3, k=7, epilogue="none") -> Gemm:
     """Rectangular, and padded to leading dimensions of which no two are equal."""
-    return Gemm(m, n, k, type_, layout, lda=11, ldb=13, ldc=17)
+    return Gemm(m, n, k, type_, layout, lda=11, ldb=13, ldc=17, epilogue=epilogue)
 
 
 # ---- the swap
@@ -517,6 +584,105 @@ def test_descriptors_live_as_long_as_a_call_and_are_destroyed_with_it(fake):
     assert len(fake.things) == before
 
 
+# ---- epilogues
+
+LT_FUSES = ("bias", "bias_relu", "residual")
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "bias_silu", "residual"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type_", [FP32, TF32], ids=lambda t: t.name)
+@pytest.mark.parametrize("shape", [(5, 3, 7), (2, 9, 4)])
+def test_a_separate_epilogue_finishes_what_cublas_stored(finishing, type_, layout, shape, epilogue):
+    problem = padded_gemm(type_, layout, *shape, epilogue)
+    buffers = operands(problem)
+    contender = SeparateContender()
+    contender.bind(HostDevice(), problem, buffers).launch(HostStream())
+    if epilogue == "bias_silu":  # no integers: the reference has a bound
+        got = output(problem, buffers)
+        parts = list(problem.expected(problem.inputs(1, "integer"), "integer"))
+        assert check_output(problem, parts, got).ok
+    else:
+        assert_product(problem, buffers)
+    product = "sgemm default" if type_ is FP32 else "gemmEx TF32"
+    assert contender.config_text == f"{product}, then {epilogue}"
+    assert finishing == [("finish.cu", "finish", {f"EPILOGUE_{epilogue.upper()}": 1})]
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_separate_epilogue_is_loaded_once_and_reaches_every_column(finishing):
+    """Two sets of operands, each with its own bias; 300 columns are three tiles of a warp, the last one cut."""
+    problem = Gemm(70, 300, 4, FP32, ldc=304, epilogue="bias_relu")
+    contender, device = SeparateContender(), HostDevice()
+    sets = {seed: operands(problem, seed) for seed in (1, 2)}
+    calls = [contender.bind(device, problem, buffers) for buffers in sets.values()]
+    for call in calls:
+        call.launch(HostStream())
+    for seed, buffers in sets.items():
+        assert_product(problem, buffers, seed)
+    assert len(finishing) == 1
+
+
+FUSED = [
+    *(padded_gemm(t, "NT", epilogue=e) for t in (TF32, FP16, FP16_ACC16, BF16) for e in LT_FUSES),
+    *(padded_gemm(FP32, layout, epilogue=e) for layout in LAYOUTS for e in LT_FUSES),
+    *(Gemm(5, 8, 16, FP8, "NT", 32, 48, 24, e) for e in LT_FUSES),
+    *(Gemm(5, 8, 16, INT8, layout, 32, 48, 24, "residual") for layout in LAYOUTS),
+]
+
+
+@pytest.mark.parametrize("problem", FUSED, ids=lambda p: f"{p.type.name}-{p.layout}-{p.epilogue}")
+def test_lt_fuses_epilogues(fake, problem):
+    """The residual's rows are n apart, C's 24 or 17."""
+    epilogue = problem.epilogue
+    buffers = operands(problem)
+    calls = LtContender().candidates(HostDevice(), problem, buffers)
+    assert len(calls) == 4
+    for call in calls:
+        buffers["C"].bytes[:] = 0xFF
+        call.launch(HostStream())
+        assert_product(problem, buffers)
+    # The heuristics were asked about what then ran.
+    assert fake.asked["c"]["leading"] == (problem.n if epilogue == "residual" else problem.ldc)
+    assert fake.asked["d"]["leading"] == problem.ldc
+    assert {key: fake.asked.get(key) for key in (7, 8)} == {key: fake.ran["attributes"].get(key) for key in (7, 8)}
+
+
+def test_calls_that_share_a_plan_have_biases_of_their_own(fake):
+    problem = padded_gemm(BF16, "NT", epilogue="bias")
+    device, contender = HostDevice(), LtContender()
+    Session.of(device)
+    before = len(fake.things)
+    sets = {seed: operands(problem, seed) for seed in (1, 2, 3)}
+    calls = [contender.bind(device, problem, buffers) for buffers in sets.values()]
+    assert fake.names().count("cublasLtMatmulAlgoGetHeuristic") == 1
+    for call in calls:
+        call.launch(HostStream())
+    for seed, buffers in sets.items():
+        assert_product(problem, buffers, seed)
+    contender.candidates(device, problem, sets[2])  # the same operands again make nothing new
+    assert len(fake.things) == before + 5 + 2
+    del contender, calls, call
+    gc.collect()
+    assert len(fake.things) == before
+
+
+def test_a_bias_or_residual_aligned_less_has_a_plan_of_its_own(fake):
+    device, contender = HostDevice(), LtContender()
+    for epilogue, attribute in (("bias", None), ("residual", 7)):
+        problem = Gemm(4, 8, 4, BF16, epilogue=epilogue)
+        buffers = operands(problem)
+        contender.bind(device, problem, buffers)
+        asked = fake.names().count("cublasLtMatmulAlgoGetHeuristic")
+        buffers[epilogue].address += 16
+        contender.bind(device, problem, buffers)
+        assert fake.names().count("cublasLtMatmulAlgoGetHeuristic") == asked + 1
+        if attribute:
+            assert int.from_bytes(fake.preference[attribute], "little") == 16
+            assert int.from_bytes(fake.preference[8], "little") == 256
+
+
 # ---- what is refused
 
 
@@ -535,7 +701,10 @@ def test_descriptors_live_as_long_as_a_call_and_are_destroyed_with_it(fake):
         (Gemm(5, 8, 4, INT8, "TN"), "lda is a multiple of 4, not lda=5", "lda is a multiple of 4, not lda=5"),
         (Gemm(4, 8, 4, INT8, ldb=9), "ldb is a multiple of 4", "ldb is a multiple of 4"),
         (Gemm(3, 5, 7, BF16), None, None),
-        (Gemm(4, 4, 4, BF16, epilogue="bias"), "no epilogue, asked is 'bias'", "no epilogue, asked is 'bias'"),
+        (Gemm(4, 4, 4, BF16, epilogue="bias"), "no epilogue, asked is 'bias'", None),
+        (Gemm(4, 4, 4, FP32, epilogue="bias_silu"), "no epilogue, asked is 'bias_silu'", "no epilogue 'bias_silu'"),
+        (Gemm(4, 4, 4, INT8, epilogue="bias_relu"), "asked is 'bias_relu'", "no epilogue 'bias_relu' for int8"),
+        (Gemm(4, 4, 4, INT8, epilogue="residual"), "asked is 'residual'", None),
         (Gemm(2**31, 1, 1, FP32), "32-bit sizes: m=2147483648", "32-bit sizes: m=2147483648"),
     ],
     ids=lambda value: f"{value.type.name}-{value.layout}-{value.label}" if isinstance(value, Gemm) else "",
@@ -549,8 +718,26 @@ def test_refusals_say_the_value_and_the_rule(problem, gemm_ex, lt):
             assert "\n" not in refusal
 
 
+@pytest.mark.parametrize(
+    ("problem", "wanted"),
+    [
+        (Gemm(4, 4, 4, FP32, epilogue="bias_silu"), None),
+        (Gemm(4, 4, 4, TF32, epilogue="residual"), None),
+        (Gemm(4, 4, 4, BF16, epilogue="bias"), "separate 'bias' would read an already rounded C: only fp32"),
+        (Gemm(16, 16, 16, FP8, "NT", epilogue="bias"), "has no fp8"),
+        (Gemm(2**31, 1, 1, FP32, epilogue="bias"), "32-bit sizes"),
+    ],
+    ids=lambda value: f"{value.type.name}-{value.epilogue}" if isinstance(value, Gemm) else "",
+)
+def test_refusals_of_a_separate_epilogue(problem, wanted):
+    refusal = separate_refusal(problem)
+    assert refusal is None if wanted is None else wanted in refusal
+
+
 @pytest.mark.usefixtures("fake")
 def test_binding_what_is_refused_is_a_usage_error():
+    with pytest.raises(UsageError, match="library/cublas does not take 4x4x4: a separate 'bias'"):
+        SeparateContender().bind(HostDevice(), Gemm(4, 4, 4, BF16, epilogue="bias"), {})
     with pytest.raises(UsageError, match=r"library/cublas does not take 16x16x16: cublasGemmEx has no fp8"):
         GemmContender().bind(HostDevice(), Gemm(16, 16, 16, FP8, "NT"), {})
     with pytest.raises(UsageError, match=r"library/cublaslt does not take 16x16x16: .* NT only, not TN"):
@@ -715,7 +902,14 @@ def test_the_heuristic_lies_in_memory_as_the_header_has_it():
         (Gemm(8, 8, 6, INT8), []),
         (Gemm(16, 16, 16, FP8, "NT"), ["library/cublaslt"]),
         (Gemm(16, 16, 16, FP8, "NN"), []),
-        (Gemm(8, 8, 8, BF16, epilogue="bias"), []),
+        (Gemm(8, 8, 8, FP32, epilogue="bias"), ["library/cublas", "library/cublaslt"]),
+        (Gemm(8, 8, 8, FP32, epilogue="residual"), ["library/cublas", "library/cublaslt"]),
+        (Gemm(8, 8, 8, FP32, epilogue="bias_silu"), ["library/cublas"]),
+        (Gemm(8, 8, 8, TF32, epilogue="bias_relu"), ["library/cublas", "library/cublaslt"]),
+        (Gemm(8, 8, 8, BF16, epilogue="bias"), ["library/cublaslt"]),
+        (Gemm(8, 8, 8, BF16, epilogue="bias_silu"), []),
+        (Gemm(8, 8, 8, INT8, epilogue="residual"), ["library/cublaslt"]),
+        (Gemm(8, 8, 8, INT8, epilogue="bias"), []),
         (Copy(8, 4, MOVE32), ["library/copy"]),
         (Copy(8, 4, MOVE32, 6, 5), []),
         (Transpose(8, 4, MOVE32), ["library/copy"]),

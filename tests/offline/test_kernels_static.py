@@ -6,6 +6,7 @@ import pytest
 
 from lowlevel import catalog, paths, static
 from lowlevel.catalog.entry import LANGUAGES, Twin
+from lowlevel.contender import EPILOGUE_PARAMETER
 from lowlevel.errors import CompileError
 from lowlevel.toolchain import sass, signature
 from lowlevel.toolchain.binary import Request
@@ -102,6 +103,18 @@ def test_one_build_of_every_kernel(kernel):
     binary = build(catalog.request(kernel.variants()[0], kernel.archs[-1]))
     assert {step.entry for step in kernel.steps} <= set(binary.entries)
     assert binary.cubin[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "bias_silu", "residual"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_a_separate_epilogue_moves_16_bytes_and_takes_what_it_is_passed(epilogue, arch):
+    source, define = ROOT / "cu/support/finish.cu", (f"EPILOGUE_{epilogue.upper()}", "1")
+    binary = build(Request("cuda", source, arch, ("finish",), (define,)))
+    assert binary.advisories == ()
+    taken = binary.entries["finish"]
+    assert [p.size for p in taken.parameters] == [8, 4, 4, 4, EPILOGUE_PARAMETER.itemsize]
+    assert taken.resources.spills == 0
+    assert {"ld.global.v4.f32", "st.global.v4.f32"} <= set(binary.ptx.split())
 
 
 def test_support_kernels_compile():
