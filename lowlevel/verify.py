@@ -194,10 +194,11 @@ class Checker:
 
     @property
     def _exact(self) -> bool:
-        return self.kind == "integer" or self.problem.type.exact
+        """Whether the reference asks for the same bits."""
+        return all(part.bound is None for part in self.parts)
 
     def _library_result(self) -> Comparison | None:
-        """The library's C and |A||B|, made once; None, with a note why, where the library cannot make them."""
+        """The library's result and |A||B|, made once; None, with a note why, where the library cannot make them."""
         if self._library is None and self._library_note is None:
             try:
                 self._library = self._make_comparison()
@@ -206,10 +207,8 @@ class Checker:
         return self._library
 
     def _make_comparison(self) -> Comparison:
-        contenders = library.contenders_of(self.problem)
-        if not contenders:
-            raise MissingError("no library call computes it")
-        contender = contenders[0]
+        """The result has the epilogue, if the problem has one; |A||B| is the product alone."""
+        contender = _library_call(self.problem)
         result, size = (self.device.allocate(self.output.nbytes) for _ in range(2))
         result.fill(POISON)
         contender.bind(self.device, self.problem, {**self.buffers, "C": result}).launch(self.stream)
@@ -217,11 +216,12 @@ class Checker:
         verdict = check_output(self.problem, self.parts, self.download({"C": result}))
         if not verdict.ok:
             raise MissingError(f"{contender.name} is wrong here: {verdict.reason}")
-        absolute = {name: self.device.allocate(self.buffers[name].nbytes) for name in self.inputs}
-        for operand in self.problem.operands():
-            if not operand.output:
-                absolute[operand.name].upload(padded(operand, np.abs(self.inputs[operand.name])))
-        contender.bind(self.device, self.problem, {**absolute, "C": size}).launch(self.stream)
+        product = self.problem.product
+        *inputs, _ = product.operands()
+        absolute = {operand.name: self.device.allocate(operand.nbytes) for operand in inputs}
+        for operand in inputs:
+            absolute[operand.name].upload(padded(operand, np.abs(self.inputs[operand.name])))
+        _library_call(product).bind(self.device, product, {**absolute, "C": size}).launch(self.stream)
         self.stream.synchronize()
         for buffer in absolute.values():
             buffer.free()
@@ -235,6 +235,13 @@ class Checker:
             self._library.result.free()
             self._library.size.free()
             self._library = None
+
+
+def _library_call(problem: Problem) -> Contender:
+    """The usual library call. MissingError where there is none."""
+    if not (contenders := library.contenders_of(problem)):
+        raise MissingError("no library call computes it")
+    return contenders[0]
 
 
 def padded(operand: Operand, values: np.ndarray) -> np.ndarray:

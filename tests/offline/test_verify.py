@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from fake_device import FakeContender, FakeDevice
 
-from lowlevel import catalog
+from lowlevel import catalog, verify
 from lowlevel.contender import KernelContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP32, INT8, MOVE32
 from lowlevel.errors import UsageError
+from lowlevel.problems import gemm
+from lowlevel.problems.base import bits
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Transpose
 from lowlevel.verify import Checker, Verdict, check_output, located, padded
@@ -202,6 +204,66 @@ def test_the_threads_of_a_block_share_its_tile_evenly(kernel):
     owners = Counter(found.owner(config, row, column) for row in range(config["BM"]) for column in range(config["BN"]))
     assert set(owners) == set(range(found.launch.block))
     assert set(owners.values()) == {config["BM"] * config["BN"] // found.launch.block}
+
+
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "residual", "bias_silu"])
+@pytest.mark.parametrize("type_", [FP32, BF16], ids=lambda t: t.name)
+def test_the_rest_of_a_large_output_is_compared_with_epilogue_and_size_without(monkeypatch, type_, epilogue):
+    """For the comparison on the device the library makes the result, and |A||B| from absolute operands."""
+    monkeypatch.setattr(gemm, "WHOLE_FLOPS", 0)
+    calls = []
+
+    def contenders_of(problem):
+        def compute(arrays):
+            calls.append((problem.epilogue, sorted(arrays)))
+            addend = arrays.get(problem.finish.addend, np.zeros(1)).astype(np.float64)
+            value = arrays["A"].astype(np.float64) @ arrays["B"].astype(np.float64)
+            return problem.finish.value(value, addend).astype(ELEMENTS[problem.type.output].numpy)
+
+        return [FakeContender("library/x", compute)]
+
+    monkeypatch.setattr(verify.library, "contenders_of", contenders_of)
+    problem = Gemm(70, 90, 40, type_, lda=44, ldb=92, ldc=94, epilogue=epilogue)
+    seen = []
+
+    def compare_on_device(device, problem, output, trusted, exact):
+        seen.append((problem, output, trusted, exact))
+
+    monkeypatch.setattr(verify, "compare_on_device", compare_on_device)
+    for kind in ("normal", "integer"):
+        checker = Checker(FakeDevice(), problem, kind=kind)
+        calls.clear()
+        verdict = checker.run(contenders_of(problem)[0])
+        assert verdict.ok, verdict.reason
+        assert verdict.checked == "64 rows, 64 columns and the edge tiles; the rest against the library"
+        names = ["A", "B", problem.finish.addend]
+        assert calls == [(epilogue, names)] * 2 + [("none", ["A", "B"])]
+        got, output, trusted, exact = seen.pop()
+        assert got is problem
+        assert output is checker.buffers["C"]
+        assert exact == (kind == "integer" and epilogue != "bias_silu")
+        np.testing.assert_array_equal(bits(in_c(problem, trusted.result)), bits(in_c(problem, output)))
+        size = np.abs(checker.inputs["A"].astype(np.float64)) @ np.abs(checker.inputs["B"].astype(np.float64))
+        np.testing.assert_allclose(in_c(problem, trusted.size).astype(np.float64), size, rtol=2.0**-8)
+
+
+def in_c(problem, buffer):
+    """The output without its padding."""
+    c = problem.operands()[-1]
+    return np.ascontiguousarray(buffer.download(c.dtype, (c.shape[0], c.leading))[:, : c.shape[1]])
+
+
+def test_without_a_library_call_the_rest_is_not_compared_and_the_verdict_says_so(monkeypatch):
+    monkeypatch.setattr(gemm, "WHOLE_FLOPS", 0)
+    problem = Gemm(16, 24, 8, BF16, epilogue="bias_silu")
+
+    def compute(arrays):
+        value = arrays["A"].astype(np.float64) @ arrays["B"].astype(np.float64)
+        return problem.finish.value(value, arrays["bias"].astype(np.float64)).astype(arrays["A"].dtype)
+
+    _, verdict = run(compute, problem)
+    assert verdict.ok, verdict.reason
+    assert verdict.checked == "64 rows, 64 columns and the edge tiles (no library call computes it)"
 
 
 def refused(_arrays):
