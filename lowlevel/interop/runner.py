@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,10 +19,21 @@ from lowlevel.interop.session import Session, session
 from lowlevel.interop.shapes import matrix, problem_for
 from lowlevel.interop.streams import handle_of
 from lowlevel.problems.base import Problem
+from lowlevel.problems.epilogue import EPILOGUES
 from lowlevel.problems.gemm import LAYOUTS
 
 
-def run(name: str, *arrays, out=None, stream=None, layout: str | None = None, device: int | None = None):
+def run(
+    name: str,
+    *arrays,
+    out=None,
+    stream=None,
+    layout: str | None = None,
+    device: int | None = None,
+    epilogue: str | None = None,
+    bias=None,
+    residual=None,
+):
     """Computes with one kernel: `lowlevel.run("gemm/02_tiled", a, b)` is A B, `run("transpose/01_naive", a)` its A^T.
 
     name: a kernel (`ptx:gemm/02_tiled`, `gemm/02`) or a row's whole name; the arrays' type chooses among its variants.
@@ -31,21 +43,27 @@ def run(name: str, *arrays, out=None, stream=None, layout: str | None = None, de
     stream: on which to launch device arrays: a handle, or an object that has one; by default the legacy default stream.
     The call returns when the work is enqueued; a producer's stream that an array names is waited for on the GPU.
     layout: of a gemm: NN (default), NT, TN, TT. device: the GPU for numpy arrays (default 0).
+    epilogue: of a gemm that has them, what is done to A B before it is stored: `bias`, `bias_relu`, `bias_silu` with
+    bias=, of N elements, or `residual` with residual=, M x N without gaps. bias= or residual= alone mean the epilogue
+    of that name.
 
     Raises UsageError, in one line, for arrays, shapes or strides that the kernel does not take, and the other errors
     of lowlevel.errors where compiling or launching fails.
     """
     handle = handle_of(stream)
     given = [recognise(array, _called(number), handle) for number, array in enumerate(arrays)]
+    addends = {word: array for word, array in (("bias", bias), ("residual", residual)) if array is not None}
+    given += [_as_row(recognise(array, word, handle)) for word, array in addends.items()]
+    called = [*(_called(number) for number in range(len(arrays))), *addends]
     target = None if out is None else recognise(out, "out", handle)
     everything = given if target is None else [*given, target]
-    if not given:
+    if not arrays:
         raise UsageError(f"run('{name}') needs arrays")
     on_host = _all_on_host(everything)
-    variant = choose(name, given[0].dtype, layout)
-    sizes = [matrix(array, _called(number)) for number, array in enumerate(given)]
+    variant = finished(choose(name, given[0].dtype, layout), epilogue, tuple(addends))
+    sizes = [matrix(array, where) for array, where in zip(given, called, strict=True)]
     problem = problem_for(variant, sizes, None if target is None else matrix(target, "out"))
-    _check_types(variant, problem, given, target)
+    _check_types(variant, problem, dict(zip(called, given, strict=True)), target)
     held = session(_ordinal(everything, device))
     with held.lock, held.device.current():
         if on_host:
@@ -55,6 +73,16 @@ def run(name: str, *arrays, out=None, stream=None, layout: str | None = None, de
 
 def _called(number: int) -> str:
     return f"array {number + 1}"
+
+
+def _as_row(array: np.ndarray | View) -> np.ndarray | View:
+    """A vector as a matrix of one row; a matrix as it is."""
+    if len(array.shape) != 1:
+        return array
+    if isinstance(array, np.ndarray):
+        return array[None, :]
+    (count,) = array.shape
+    return replace(array, shape=(1, count), strides=(count * array.dtype.itemsize, *array.strides))
 
 
 def _all_on_host(arrays: Sequence[np.ndarray | View]) -> bool:
@@ -83,14 +111,29 @@ def choose(name: str, dtype: np.dtype, layout: str | None) -> Variant:
     raise UsageError(f"{name} has no layout {wanted} for {dtype}; it has {', '.join(has)}: give layout=")
 
 
+def finished(variant: Variant, epilogue: str | None, addends: tuple[str, ...]) -> Variant:
+    """The variant with the epilogue asked for, by its name or by what it adds (`addends`: bias, residual or neither);
+    the one of its own name where neither is given."""
+    if epilogue is None:
+        epilogue = addends[0] if addends and variant.epilogue == "none" else variant.epilogue
+    label, has = variant.kernel.label, variant.kernel.epilogues
+    if epilogue not in has:
+        raise UsageError(f"{label} has no epilogue '{epilogue}'; it has: {', '.join(has)}")
+    if addends and addends != (EPILOGUES[epilogue].addend,):
+        takes = f"takes {EPILOGUES[epilogue].addend}=" if EPILOGUES[epilogue].addend else "adds nothing"
+        raise UsageError(f"epilogue '{epilogue}' {takes}, given: {', '.join(f'{word}=' for word in addends)}")
+    return replace(variant, epilogue=epilogue)
+
+
 @functools.lru_cache(maxsize=256)
 def _candidates(name: str) -> tuple[Variant, ...]:
     return tuple(one_kernel(name))
 
 
-def _check_types(variant: Variant, problem: Problem, given: Sequence, target: np.ndarray | View | None) -> None:
+def _check_types(variant: Variant, problem: Problem, given: Mapping, target: np.ndarray | View | None) -> None:
+    """given: by what they are called."""
     *inputs, output = problem.operands()
-    pairs = [(o, array, _called(n)) for n, (o, array) in enumerate(zip(inputs, given, strict=True))]
+    pairs = [(o, array, where) for o, (where, array) in zip(inputs, given.items(), strict=True)]
     if target is not None:
         pairs.append((output, target, "out"))
     for operand, array, where in pairs:

@@ -76,6 +76,8 @@ def problem_for(variant: Variant, inputs: Sequence[Matrix], output: Matrix | Non
         raise UsageError(f"{variant.kernel.label} takes {names}: {len(wanted)} arrays, {len(inputs)} given")
     for operand, given in zip(wanted, inputs, strict=True):
         _same_shape(operand, given, operand.name)
+        if operand.name in ("bias", "residual") and given.leading != operand.leading:
+            raise UsageError(f"{operand.name} has rows {given.leading} elements apart: give a contiguous array")
     if output is not None:
         _same_shape(result, output, "out")
         problem = dataclasses.replace(problem, ldc=output.leading)

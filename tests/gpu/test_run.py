@@ -53,6 +53,16 @@ def test_numpy_gemm(name):
     assert np.array_equal(out, a @ b)
 
 
+def test_numpy_gemm_with_an_epilogue():
+    a, b, bias, residual = integers((257, 65)), integers((65, 129), 1), integers((1, 129), 2), integers((257, 129), 3)
+    for name in ("gemm/05", "gemm/06"):  # the later ones need sm_80
+        assert np.array_equal(lowlevel.run(name, a, b), a @ b)
+        assert np.array_equal(lowlevel.run(name, a, b, bias=bias[0]), a @ b + bias)
+        assert np.array_equal(lowlevel.run(name, a, b, residual=residual), a @ b + residual)
+        relu = lowlevel.run(name, a, b, epilogue="bias_relu", bias=bias)
+        assert np.array_equal(relu, np.maximum(a @ b + bias, 0))
+
+
 def test_numpy_transpose_and_copy():
     for dtype in (np.float32, ml_dtypes.bfloat16):
         a = integers((100, 77), dtype=dtype)

@@ -100,11 +100,23 @@ def elements(buffer, rows, columns, leading, dtype=np.float32):
     return np.ndarray((rows, columns), dtype, memory, 0, (leading * size, size))
 
 
+def addend(parameter, m, n):
+    """What an epilogue's struct points at: bias, residual or nothing."""
+    bias, residual = (SimpleNamespace(address=int(parameter[name])) for name in ("bias", "residual"))
+    assert not (bias.address and residual.address)
+    if bias.address:
+        return elements(bias, 1, n, n)
+    return elements(residual, m, n, parameter["ld_residual"]) if residual.address else 0
+
+
 def compute(entry, arguments):
     """The catalog's gemm NN and transpose, on the memory that the arguments point at."""
     if entry == "gemm":
-        a, b, c, m, n, k, lda, ldb, ldc = arguments
-        elements(c, m, n, ldc)[:] = elements(a, m, k, lda) @ elements(b, k, n, ldb)
+        a, b, c, m, n, k, lda, ldb, ldc, *epilogue = arguments
+        sums = elements(a, m, k, lda) @ elements(b, k, n, ldb)
+        for parameter in epilogue:
+            sums = parameter["alpha"] * sums + addend(parameter, m, n)
+        elements(c, m, n, ldc)[:] = sums
     elif entry == "transpose":
         a, c, m, n, lda, ldc = arguments
         elements(c, n, m, ldc, np.uint32)[:] = elements(a, m, n, lda, np.uint32).T
@@ -283,6 +295,70 @@ class TestDeviceArrays:
         result = lowlevel.run("transpose/99_scratch", Interface(aligned((8, 8))))
         workspace = next(b for b in device.buffers if b.nbytes == 512)
         assert device.freed == [workspace.address] != [result.address]
+
+
+class TestEpilogues:
+    """On host and device arrays: what a kernel with an `epilogue` parameter is told."""
+
+    A, B = (np.random.default_rng(3).standard_normal(shape, np.float32) for shape in ((7, 5), (5, 9)))
+    BIAS, RESIDUAL = (np.random.default_rng(4).standard_normal(shape, np.float32) for shape in (9, (7, 9)))
+
+    @staticmethod
+    def held(array):
+        made = aligned(np.atleast_2d(array).shape)
+        made[...] = array
+        return made.reshape(array.shape)
+
+    def test_a_kernel_with_epilogues_needs_none(self, device):
+        np.testing.assert_allclose(lowlevel.run("gemm/08", self.A, self.B), self.A @ self.B, rtol=1e-5)
+
+    @pytest.mark.parametrize("device_arrays", [False, True], ids=["host", "device"])
+    @pytest.mark.parametrize(
+        ("words", "name"),
+        [
+            ({"bias": BIAS}, "bias"),
+            ({"bias": BIAS[None, :]}, "bias"),
+            ({"residual": RESIDUAL}, "residual"),
+            ({"bias": BIAS, "epilogue": "bias_relu"}, "bias_relu"),
+            ({"residual": RESIDUAL, "epilogue": "residual"}, "residual"),
+        ],
+    )
+    def test_what_is_added_arrives(self, device, monkeypatch, words, name, device_arrays):
+        seen = []
+        monkeypatch.setattr(session.catalog, "request", lambda variant, arch: seen.append(variant))
+        wrap = (lambda array: Interface(self.held(array))) if device_arrays else (lambda array: array)
+        given = {word: wrap(v) if isinstance(v, np.ndarray) else v for word, v in words.items()}
+        result = lowlevel.run("gemm/08", wrap(self.A), wrap(self.B), **given)
+        result = result.numpy() if device_arrays else result
+        added = self.RESIDUAL if name == "residual" else self.BIAS
+        np.testing.assert_allclose(result, self.A @ self.B + added, rtol=1e-5, atol=1e-6)
+        assert [variant.epilogue for variant in seen] == [name]
+
+    def test_a_name_says_its_epilogue(self, device):
+        result = lowlevel.run("gemm/08*[bias_relu]", self.A, self.B, bias=self.BIAS)
+        np.testing.assert_allclose(result, self.A @ self.B + self.BIAS, rtol=1e-5, atol=1e-6)
+
+    def test_refusals(self, device):
+        a, b, bias, residual = self.A, self.B, self.BIAS, self.RESIDUAL
+        assert "no epilogue 'bias'; it has: none" in refused("gemm/02", a, b, bias=bias)
+        assert "no epilogue 'gelu'; it has: none, bias, bias_relu" in refused("gemm/08", a, b, epilogue="gelu")
+        assert "epilogue 'residual' takes residual=, given: bias=" in refused(
+            "gemm/08", a, b, epilogue="residual", bias=bias
+        )
+        assert "epilogue 'none' adds nothing, given: bias=" in refused("gemm/08", a, b, epilogue="none", bias=bias)
+        assert "given: bias=, residual=" in refused("gemm/08", a, b, bias=bias, residual=residual)
+        assert "takes A, B, bias: 3 arrays, 2 given" in refused("gemm/08", a, b, epilogue="bias")
+        assert "bias is 1 x 8, this call needs 1 x 9" in refused("gemm/08", a, b, bias=bias[:8])
+        assert "residual is 9 x 7, this call needs 7 x 9" in refused("gemm/08", a, b, residual=residual.T)
+        assert "bias is float64, cuda:gemm/08_warp_tile takes float32" in refused(
+            "gemm/08", a, b, bias=bias.astype(float)
+        )
+        assert "some arrays are in host memory" in refused("gemm/08", a, b, bias=Interface(bias))
+        assert "needs arrays" in refused("gemm/08", bias=bias)
+        spread = Interface(aligned((7, 9), leading=12))
+        assert "residual has rows 12 elements apart" in refused(
+            "gemm/08", Interface(self.held(a)), Interface(self.held(b)), residual=spread
+        )
 
 
 class TestRefusals:
