@@ -15,9 +15,9 @@
 // Shared    STAGES x As[BK][BM + 4]   As[stage][k][m], transposed; a warp's copies are 8 k and 4 rows, all banks different
 //           STAGES x Bs[BK][BN]       Bs[stage][k][n]
 //           128 x 256 x 16 and 3 stages: 25344 + 49152 = 74496 bytes, dynamic.
-// Registers 128 sums and two sets of fragments, some 235 of 255. The register file has two banks, even and odd numbers,
-//           and each gives one operand a clock; an operand that the instruction before kept by .reuse is free. So an FFMA
-//           takes one clock where a is kept and b and the sum differ in parity, and two where they do not. Hence
+// Registers 128 sums and two sets of fragments, some 235 of 255. On sm_90 the register file behaves like two banks, even
+//           and odd numbers, that give one operand a clock each; an operand that the instruction before kept by .reuse is
+//           free. So an FFMA takes one clock where a is kept and b and the sum differ in parity, else two. Hence
 //           - the columns run forth and back (serpentine): where a changes, b is kept;
 //           - the epilogue multiplies by an alpha that the compiler does not know. Without it the sums would be stored
 //             from where they are, which forces each four of them, like each four of b, into neighbouring registers in
