@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
 from lowlevel import catalog, gpu_worker, paths, reference, report, results, roofline, suite
 from lowlevel.catalog import library
 from lowlevel.catalog.entry import Variant
+from lowlevel.catalog.sweep import Sweep
 from lowlevel.contender import launch_shape
 from lowlevel.errors import DeviceError, LowlevelError, UsageError
 from lowlevel.hardware import Limits
@@ -24,6 +25,7 @@ from lowlevel.measure.statistics import paired_ratio
 from lowlevel.problems.base import Problem
 from lowlevel.progress import Progress, RowProgress, TimeLeft
 from lowlevel.results import Results, Row
+from lowlevel.static import refuses_numbers
 from lowlevel.suite import Group, Suite
 from lowlevel.toolchain.arch import parse_arch
 from lowlevel.toolchain.binary import Binary
@@ -54,13 +56,14 @@ class BenchOptions:
     markdown: bool = False
     device: int = 0
     runs: int = 1
+    sweep: Sweep = field(default_factory=dict)
 
 
 def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
     """Runs what `options` name, prints the tables, saves the rows. Returns 0, or 1 when a row is not ok.
 
-    Raises UsageError or MissingError for what cannot be started. On Ctrl-C the rows measured so far are printed and
-    saved before KeyboardInterrupt passes on.
+    Raises UsageError or MissingError for what cannot be started. On Ctrl-C or SIGTERM the rows measured so far are
+    printed and saved before KeyboardInterrupt passes on.
     """
     out = out or sys.stdout
     chosen = choose(options)
@@ -97,10 +100,10 @@ def finish(rows: list[Row], bench: Bench, path: Path | None, options: BenchOptio
 
 def choose(options: BenchOptions) -> Suite:
     """The suite named, or one made of the command line's globs and shapes."""
-    if options.suite or not (options.patterns or options.shapes or options.dtypes or options.layouts):
+    if options.suite or not (options.patterns or options.shapes or options.dtypes or options.layouts or options.sweep):
         chosen = suite.load(options.suite or ("quick" if options.quick else "main"))
     else:
-        groups = suite.selection(options.patterns, options.shapes, options.dtypes, options.layouts)
+        groups = suite.selection(options.patterns, options.shapes, options.dtypes, options.layouts, options.sweep)
         chosen = Suite("selection", "Selected variants", (3.0 if options.quick else 10.0) * len(groups), groups)
     return replace(chosen, budget_s=options.budget) if options.budget else chosen
 
@@ -203,11 +206,15 @@ class Bench:
         for name, row in rows.items():
             binary = binaries.get(name)
             if isinstance(binary, LowlevelError):
-                row.status = "skipped" if isinstance(binary, UsageError) else "failed"
-                row.reason = str(binary)
+                refused = isinstance(binary, UsageError) or refuses_numbers(catalog.find(name), binary)
+                row.status, row.reason = "skipped" if refused else "failed", str(binary)
                 continue
             if binary is not None:
-                self._describe(row, catalog.find(name), group.problem, binary)
+                try:
+                    self._describe(row, catalog.find(name), group.problem, binary)
+                except UsageError as error:
+                    row.status, row.reason = "skipped", str(error)
+                    continue
             if name not in checked:
                 row.status, row.reason = "ok", "moves as many bytes; a yardstick"
                 members[name] = binary

@@ -143,18 +143,23 @@ def evaluate(value: object | Sized, config: Mapping[str, int], problem: Problem,
 
 
 def launch_shape(launch: Launch, config: Mapping[str, int], problem: Problem, limits: Limits) -> LaunchShape:
-    """The catalog's launch, evaluated for one problem."""
+    """The catalog's launch, evaluated for one problem. UsageError for numbers that leave a block without threads."""
 
     def get(value):
         return evaluate(value, config, problem, limits)
 
-    block = get(launch.block)
-    cluster = get(launch.cluster)
-    return LaunchShape(
-        grid=tuple(get(launch.grid)),
-        block=(block, 1, 1) if isinstance(block, int | np.integer) else tuple(block),
-        shared=int(get(launch.shared)),
-        cluster=None if cluster is None else tuple(cluster),
-        cooperative=launch.cooperative,
-        programmatic=launch.programmatic,
-    )
+    try:
+        block, cluster = get(launch.block), get(launch.cluster)
+        shape = LaunchShape(
+            grid=tuple(get(launch.grid)),
+            block=(block, 1, 1) if isinstance(block, int | np.integer) else tuple(block),
+            shared=int(get(launch.shared)),
+            cluster=None if cluster is None else tuple(cluster),
+            cooperative=launch.cooperative,
+            programmatic=launch.programmatic,
+        )
+    except ZeroDivisionError:
+        raise UsageError("its numbers make no launch: one that divides is 0") from None
+    if min(shape.block) < 1:
+        raise UsageError(f"its numbers make a block of {'x'.join(map(str, shape.block))} threads")
+    return shape

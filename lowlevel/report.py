@@ -35,8 +35,9 @@ def _library_ratio(row: Row) -> str | None:
 
 
 def row_name(row: Row) -> str:
-    """`gemm/02_tiled`, and the configuration where it says more than the row's default."""
-    return f"{row.variant} ({row.config})" if row.language == "library" and row.config else row.variant
+    """`gemm/02_tiled`, and the configuration where another row may differ in it alone."""
+    told = row.language == "library" or row.chosen_by in ("sweep", "named")
+    return f"{row.variant} ({row.config})" if told and row.config else row.variant
 
 
 #: heading -> how a row fills it. A column that no row fills is left out.
@@ -137,8 +138,8 @@ def probes(rows: Sequence[Row], markdown: bool = False) -> str:
 def matrix(rows: Sequence[Row], value: Callable[[Row], str | None], markdown: bool = True) -> str:
     """Variants down, shapes across: `value` of each row."""
     shapes = list(dict.fromkeys(shape_text(r) for r in rows))
-    names = list(dict.fromkeys((r.variant, r.language, r.dtype, r.layout) for r in rows))
-    cells = {((r.variant, r.language, r.dtype, r.layout), shape_text(r)): value(r) for r in rows}
+    names = list(dict.fromkeys((_rung(r), r.language, r.dtype, r.layout) for r in rows))
+    cells = {((_rung(r), r.language, r.dtype, r.layout), shape_text(r)): value(r) for r in rows}
     lines = [
         [variant, "" if language == "library" else language, dtype, *(cells.get((key, s)) or "" for s in shapes)]
         for key in names
@@ -147,6 +148,12 @@ def matrix(rows: Sequence[Row], value: Callable[[Row], str | None], markdown: bo
     style = "github" if markdown else "simple"
     align = ("left", "left", "left", *["right"] * len(shapes))
     return tabulate(lines, ["variant", "language", "type", *shapes], style, colalign=align, disable_numparse=True)
+
+
+def _rung(row: Row) -> str:
+    """What stands for a row where all shapes share a line: with its epilogue, and without a library's algorithm."""
+    name = row.variant if row.language == "library" else row_name(row)
+    return name if row.epilogue in ("", "none") else f"{name} + {row.epilogue}"
 
 
 def shape_text(row: Row) -> str:

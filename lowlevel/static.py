@@ -19,7 +19,8 @@ from lowlevel.toolchain.build import build_all
 
 @dataclass(frozen=True)
 class StaticRow:
-    """One variant on one architecture. shared: static + dynamic bytes. missing: expected instructions not found."""
+    """One variant on one architecture. shared: static + dynamic bytes. missing: expected instructions not found.
+    listed: the configuration is one of the entry's."""
 
     variant: str
     arch: str
@@ -35,10 +36,12 @@ class StaticRow:
     advisories: tuple[str, ...] = ()
     error: str = ""
     skipped: str = ""
+    listed: bool = True
 
     @property
     def ok(self) -> bool:
-        return not (self.error or self.missing or self.advisories or self.spills)
+        """Numbers that are not the entry's own only have to compile: what they cost is what was asked."""
+        return not (self.error or (self.listed and (self.missing or self.advisories or self.spills)))
 
 
 def static_rows(
@@ -68,10 +71,14 @@ def static_rows(
 
 def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Limits) -> StaticRow:
     if isinstance(binary, LowlevelError):
-        return StaticRow(variant.shown, arch, error=str(binary))
+        what = "skipped" if refuses_numbers(variant, binary) else "error"
+        return StaticRow(variant.shown, arch, listed=variant.listed, **{what: str(binary)})
     entry = binary.entries[variant.kernel.entry]
     problem = make_problem(variant, default_shape(variant))
-    shape = launch_shape(variant.kernel.launch, variant.config, problem, limits)
+    try:
+        shape = launch_shape(variant.kernel.launch, variant.config, problem, limits)
+    except UsageError as error:
+        return StaticRow(variant.shown, arch, listed=variant.listed, skipped=str(error))
     threads = shape.block[0] * shape.block[1] * shape.block[2]
     shared = entry.resources.shared + shape.shared
     held = hardware.occupancy(limits, threads, entry.resources.registers, shared)
@@ -89,14 +96,20 @@ def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Li
         found,
         missing,
         unexplained(variant, binary),
+        listed=variant.listed,
     )
+
+
+def refuses_numbers(variant: Variant, error: LowlevelError) -> bool:
+    """Whether a kernel did not compile because its own static_assert refuses numbers that its entry does not list."""
+    return not variant.listed and "static assertion failed" in str(error)
 
 
 def expected_instructions(variant: Variant, arch: str, binary: Binary) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(those found, those not) of the instructions that the catalog says the file is about, on the newest listed
-    architecture that is no newer than this one. Without nvdisasm, neither."""
+    architecture that is no newer than this one. Neither without nvdisasm, or for numbers that are not the entry's."""
     wanted = _expected(variant, arch)
-    if not wanted:
+    if not wanted or not variant.listed:
         return (), ()
     try:
         counted = sass.instructions(sass.sass(binary.cubin))

@@ -1,7 +1,8 @@
 """Suites: which problems `lowlevel bench` measures, and which contenders meet in each.
 
 A suite is a TOML file in bench/suites: `title`, `budget_s`, and sections of operation, kernels (globs), types,
-layouts and shapes. A selection on the command line makes a suite of its own.
+layouts, epilogues, shapes, and a sweep of compile-time numbers. A selection on the command line makes a suite of its
+own.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from lowlevel import catalog, paths
 from lowlevel.catalog import library
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import select
+from lowlevel.catalog.sweep import Sweep, swept
 from lowlevel.dtypes import MOVE32, TYPES
 from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
+from lowlevel.problems.epilogue import EPILOGUES
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.make import make_problem
 from lowlevel.problems.move import Copy
@@ -72,7 +75,18 @@ def load(name: str) -> Suite:
     suite = Suite(path.stem, text.get("title", path.stem), float(text.get("budget_s", 120)))
     for section in text.get("section", ()):
         suite.groups += section_groups(section, path.name)
-    return suite
+    return replace(suite, groups=joined(suite.groups))
+
+
+def joined(groups: Sequence[Group]) -> list[Group]:
+    """One group a problem: what several sections say of it is measured in the same rounds, each variant once."""
+    found: dict[Problem, Group] = {}
+    for one in groups:
+        before = found.setdefault(one.problem, one)
+        variants = {v.name: v for v in before.variants}
+        variants.update((v.name, v) for v in one.variants if v.name not in variants)
+        found[one.problem] = replace(before, variants=tuple(variants.values()))
+    return list(found.values())
 
 
 def suited(chosen: Suite, limits: Limits) -> Suite:
@@ -85,8 +99,8 @@ def suited(chosen: Suite, limits: Limits) -> Suite:
 
 
 def section_groups(section: Mapping, where: str) -> list[Group]:
-    """The groups of one TOML section: its product of types, layouts and shapes."""
-    known = {"operation", "kernels", "types", "layouts", "shapes"}
+    """The groups of one TOML section: its types, layouts, epilogues and shapes, and each point of its sweep."""
+    known = {"operation", "kernels", "types", "layouts", "epilogues", "sweep", "shapes"}
     if unknown := set(section) - known:
         raise UsageError(f"{where}: unknown key '{sorted(unknown)[0]}' in a section; known: {', '.join(sorted(known))}")
     variants = select(section["kernels"]) if section.get("kernels") else []
@@ -94,6 +108,10 @@ def section_groups(section: Mapping, where: str) -> list[Group]:
     types, layouts = section.get("types"), section.get("layouts")
     variants = [v for v in variants if _wanted(v.type.name, types) and _wanted(v.layout, layouts)]
     shapes = section.get("shapes", "")
+    if "epilogues" in section:
+        variants = with_epilogues(variants, section["epilogues"], where)
+    if "sweep" in section:
+        variants = swept(variants, _checked_sweep(section["sweep"], where))
     if not variants and section["operation"] == "gemm":
         return [
             _library_group(Gemm(*(shape * 3 if len(shape) == 1 else shape), TYPES[t], layout))
@@ -104,8 +122,35 @@ def section_groups(section: Mapping, where: str) -> list[Group]:
     return group(variants, shapes)
 
 
+def with_epilogues(variants: Sequence[Variant], epilogues: Sequence[str], where: str) -> list[Variant]:
+    """Each variant with each of these epilogues that its kernel has. UsageError for one that no kernel here has."""
+    if not isinstance(epilogues, list) or not epilogues:
+        raise UsageError(f'{where}: epilogues is a list, ["none", "bias_relu"]')
+    for name in epilogues:
+        if name not in EPILOGUES:
+            raise UsageError(f"{where}: no epilogue '{name}'; there are: {', '.join(EPILOGUES)}")
+        if not any(name in v.kernel.epilogues for v in variants):
+            raise UsageError(f"{where}: none of the section's kernels has the epilogue '{name}'")
+    found = [replace(v, epilogue=name) for name in epilogues for v in variants if name in v.kernel.epilogues]
+    return list({v.name: v for v in found}.values())
+
+
+def _checked_sweep(sweep: object, where: str) -> Sweep:
+    if not (isinstance(sweep, dict) and sweep and all(map(_whole_numbers, sweep.values()))):
+        raise UsageError(f"{where}: sweep is a table of lists of whole numbers, {{ BK = [8, 16] }}")
+    return sweep
+
+
+def _whole_numbers(values: object) -> bool:
+    return isinstance(values, list) and values and all(type(value) is int and value >= 0 for value in values)
+
+
 def selection(
-    patterns: Sequence[str], shapes: str = "", dtypes: Sequence[str] = (), layouts: Sequence[str] = ()
+    patterns: Sequence[str],
+    shapes: str = "",
+    dtypes: Sequence[str] = (),
+    layouts: Sequence[str] = (),
+    sweep: Sweep | None = None,
 ) -> list[Group]:
     """The groups that a command line names: variants by glob, on the shapes given or each operation's default.
 
@@ -121,7 +166,7 @@ def selection(
             f"no variant of {' '.join(patterns) or 'the catalog'} has dtype {'/'.join(dtypes) or 'any'} and layout "
             f"{'/'.join(layouts) or 'any'}; `lowlevel list` shows what there is"
         )
-    return group(variants, shapes)
+    return group(swept(variants, sweep or {}), shapes)
 
 
 def library_selection(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 from lowlevel import paths
 from lowlevel.catalog import copy, gemm, own, probe, transpose
-from lowlevel.catalog.entry import LANGUAGES, Kernel, Twin, Variant
+from lowlevel.catalog.entry import LANGUAGES, Kernel, Twin, Variant, read_config
+from lowlevel.catalog.sweep import WRITTEN_IN_THE_FILE
 from lowlevel.dtypes import ELEMENTS
 from lowlevel.errors import UsageError
 from lowlevel.toolchain.arch import target_for
@@ -29,7 +31,7 @@ def variants() -> list[Variant]:
 
 
 def find(name: str) -> Variant:
-    """The variant of a row's name, `cuda:gemm/02_tiled[fp32,NN,32x32x32]`."""
+    """The variant of a row's name, `cuda:gemm/02_tiled[fp32,NN,32x32x32]`, its numbers listed in the entry or not."""
     mine = own_kernel(name)
     for kernel in (mine,) if mine else kernels():
         if not name.startswith(kernel.label + "["):
@@ -41,7 +43,31 @@ def find(name: str) -> Variant:
                         variant = Variant(kernel, type_, layout, config, epilogue)
                         if variant.name == name:
                             return variant
+    if variant := unlisted(name):
+        return variant
     raise UsageError(f"no variant '{name}'; `lowlevel list` shows what there is")
+
+
+def unlisted(name: str) -> Variant | None:
+    """The variant of a row's whole name whose numbers are none of the entry's configurations, as a sweep makes them.
+
+    None unless the bracket has each of the kernel's numbers, in the entry's order. UsageError for a kernel whose
+    numbers are written in its file: it would not be compiled with others.
+    """
+    mine = own_kernel(name)
+    for kernel in (mine,) if mine else kernels():
+        if not name.startswith(kernel.label + "["):
+            continue
+        words = name.removeprefix(kernel.label + "[").removesuffix("]").split(",")
+        config = read_config(words, tuple(kernel.configs[0]))
+        for type_, layout, epilogue in itertools.product(kernel.types, kernel.layouts, kernel.epilogues):
+            variant = Variant(kernel, type_, layout, config or {}, epilogue)
+            if config is None or variant.listed or variant.name != name:
+                continue
+            if not kernel.takes_numbers:
+                raise UsageError(f"no variant '{name}': {WRITTEN_IN_THE_FILE}")
+            return variant
+    return None
 
 
 def own_kernel(name: str) -> own.OwnKernel | None:

@@ -140,6 +140,16 @@ class Kernel:
         return self.label
 
     @property
+    def takes_numbers(self) -> bool:
+        """Whether the compiler is given the configuration's numbers. In other languages they stand in the file."""
+        return self.language == "cuda"
+
+    def lacks(self, number: str) -> str:
+        """What is said of a number that the kernel does not have."""
+        have = ", ".join(self.configs[0]) or "none"
+        return f"{self.label} has no compile-time number '{number}'; it has: {have}"
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         return (*self.before, Step(self.entry, self.params, self.launch))
 
@@ -159,7 +169,7 @@ class Variant:
     layout: str = ""
     config: Config = field(default_factory=dict, hash=False)
     epilogue: str = "none"
-    #: Where the configuration comes from: `default`, `named` on the command line, or the kernel's `rule`.
+    #: Where the configuration comes from: `default`, `named` on the command line, a `sweep`, or the kernel's `rule`.
     chosen_by: str = field(default="default", compare=False)
 
     @property
@@ -171,6 +181,11 @@ class Variant:
         if "STAGES" in rest:
             parts.append(f"s{rest.pop('STAGES')}")
         return ",".join(parts + [f"{k}={v}" for k, v in rest.items()])
+
+    @property
+    def listed(self) -> bool:
+        """Whether the configuration is one of the entry's. What the entry promises, it promises of those alone."""
+        return self.config in self.kernel.configs
 
     @property
     def name(self) -> str:
@@ -204,3 +219,22 @@ class Variant:
             return self
         config = self.kernel.configs[self.kernel.choose(self.kernel.configs, problem, limits)]
         return replace(self, config=config, chosen_by="rule")
+
+
+def read_config(words: Sequence[str], numbers: Sequence[str]) -> Config | None:
+    """`Variant.config_text`, split at its commas, back into a configuration of `numbers`, in their order.
+
+    Other words are passed over. None unless each number has a value and there are no more.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            found[name] = value
+        elif "STAGES" in numbers and word[:1] == "s" and word[1:].isdecimal():
+            found["STAGES"] = word[1:]
+        elif all(part.isdecimal() for part in word.split("x")):
+            found.update(zip((n for n in ("BM", "BN", "BK") if n in numbers), word.split("x"), strict=False))
+    if set(found) != set(numbers) or not all(value.isdecimal() for value in found.values()):
+        return None
+    return {name: int(found[name]) for name in numbers}

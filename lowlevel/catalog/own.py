@@ -64,8 +64,7 @@ def derive(entry: Kernel, file: str, numbers: Numbers = ()) -> OwnKernel:
         raise UsageError(f"no file '{file}' in {Path.cwd()}" if not Path(file).is_absolute() else f"no file '{file}'")
     config = entry.configs[0]
     if unknown := set(dict(numbers)) - set(config):
-        have = ", ".join(config) or "none"
-        raise UsageError(f"{entry.label} has no compile-time number '{sorted(unknown)[0]}'; it has: {have}")
+        raise UsageError(entry.lacks(sorted(unknown)[0]))
     inherited = {f.name: getattr(entry, f.name) for f in fields(Kernel)}
     inherited.update(
         language=ENDINGS[ending],

@@ -17,18 +17,21 @@ def select(patterns: Sequence[str]) -> list[Variant]:
 
     A pattern is `gemm/02*` (any language), `ptx:gemm/*`, an operation alone (`gemm`), or a row's whole name with its
     bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`; an epilogue is chosen only by
-    its own word, `gemm/08*[bias]`. The name of an own kernel,
-    `my.cu as cuda:gemm/02_tiled`, stands for itself, after the catalog's. Raises UsageError with the nearest names for
-    a pattern that matches nothing.
+    its own word, `gemm/08*[bias]`. A whole name may have numbers that no configuration of the entry has; it, and the
+    name of an own kernel, `my.cu as cuda:gemm/02_tiled`, stand for themselves, after the catalog's. Raises UsageError
+    with the nearest names for a pattern that matches nothing.
     """
     everything = all_variants()
     if not patterns:
         return catalog.variants()
     chosen: dict[str, Variant] = {}
-    mine: dict[str, Variant] = {}
+    others: dict[str, Variant] = {}
     for pattern in patterns:
+        if "[" in pattern and (other := catalog.unlisted(pattern)):
+            others[other.name] = replace(other, chosen_by="named")
+            continue
         if kernel := catalog.own_kernel(pattern):
-            mine.update((v.name, v) for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label)))
+            others.update((v.name, v) for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label)))
             continue
         found = [v for v in everything if v.name == pattern] or [v for v in everything if matches(v, pattern)]
         if "[" in pattern:
@@ -39,7 +42,7 @@ def select(patterns: Sequence[str]) -> list[Variant]:
         if not found:
             raise UsageError(f"no variant '{pattern}'{nearest(pattern)}; `lowlevel list` shows all")
         chosen.update((v.name, v) for v in found)
-    return [chosen[v.name] for v in everything if v.name in chosen] + list(mine.values())
+    return [chosen[v.name] for v in everything if v.name in chosen] + list(others.values())
 
 
 def entry_for(text: str, language: str) -> Kernel:

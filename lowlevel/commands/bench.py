@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lowlevel.commands import common
 from lowlevel.device.cuda.driver import probe
+from lowlevel.errors import UsageError
 from lowlevel.measure.timers import TIMERS
 
 
@@ -20,11 +21,16 @@ def add(commands) -> None:
         "  lowlevel bench 'gemm/*' 4096            the ladder at one shape\n"
         "  lowlevel bench ptx:gemm/02_tiled 1000x2000x300 --timer cold\n"
         "  lowlevel bench library/cublas 8192 --dtype bf16 --layout NT\n"
-        "  lowlevel bench my.cu --as gemm/02 1024  your file beside the kernel whose place it takes, and cuBLAS\n\n"
+        "  lowlevel bench my.cu --as gemm/02 1024  your file beside the kernel whose place it takes, and cuBLAS\n"
+        "  lowlevel bench cuda:gemm/04* 1024 --sweep BK=8,16,32,64 --sweep PAD=0,1\n"
+        "                                          a row for each of the eight; what a number cannot be costs a row\n"
+        "  lowlevel bench --suite chapter          bench/suites/chapter.toml: sections of kernels, types, layouts,\n"
+        "                                          shapes, epilogues = [...], sweep = { BK = [8, 16] }\n\n"
         "Without a GPU it says so, times nothing, and shows what can be known without one.",
     )
     common.add_words(parser, shapes=True)
     common.add_own(parser)
+    common.add_sweep(parser)
     common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
     parser.add_argument("--suite", help="a suite of bench/suites, or a .toml file")
     parser.add_argument("--quick", action="store_true", help="about a minute")
@@ -48,12 +54,17 @@ def _positive(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     words = common.split_words(arguments.words)
     words = common.Words(beside(words.patterns, arguments), words.shapes)
+    if arguments.sweeps and (arguments.suite or not words.patterns):
+        raise UsageError("--sweep is for kernels by name, as in `lowlevel bench gemm/04_register_tile --sweep BK=8,16`")
     if reason := probe():
         return without_gpu(reason, words, arguments)
     from lowlevel.bench import BenchOptions, run_bench
 
+    patterns = by_language(words.patterns, arguments.language)
+    if arguments.sweeps:
+        common.swept(common.chosen(patterns, arguments), arguments)  # refused, or remarked on, before a GPU is opened
     options = BenchOptions(
-        patterns=by_language(words.patterns, arguments.language),
+        patterns=patterns,
         shapes=words.shapes,
         suite=arguments.suite,
         dtypes=arguments.dtype,
@@ -67,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         markdown=arguments.markdown,
         device=arguments.device,
         runs=arguments.runs,
+        sweep=common.sweep_of(arguments),
     )
     return run_bench(options)
 

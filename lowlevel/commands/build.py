@@ -19,11 +19,15 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "build",
         help="compile, and tabulate registers, shared memory, spills, occupancy (no GPU needed)",
-        description="Compiles kernels and tabulates what they take. Exit code 1 if one does not compile, spills, lacks "
-        "an instruction it is about, or draws a remark from the compiler that its entry does not explain.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Compiles kernels and tabulates what they take. Exit code 1 if one does not compile, spills,\n"
+        "lacks an instruction it is about, or draws a remark from the compiler that its entry does not explain.\n\n"
+        "  lowlevel build gemm --arch sm_80,sm_90\n"
+        "  lowlevel build cuda:gemm/05* --sweep TM=4,8,16 --sweep TN=4,8   registers and spills of six tilings\n",
     )
     common.add_words(parser, shapes=False)
     common.add_own(parser)
+    common.add_sweep(parser)
     common.add_filters(parser, "architectures, with commas: sm_80,sm_90a (the default)")
     common.add_output(parser)
     parser.add_argument("--gpu", help="whose limits the occupancy is for: A100, H100 PCIe, H200, ...")
@@ -32,7 +36,7 @@ def add(commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    variants = common.chosen(common.with_own(arguments.words, arguments), arguments)
+    variants = common.swept(common.chosen(common.with_own(arguments.words, arguments), arguments), arguments)
     archs = [parse_arch(a) for a in common.comma_list(arguments.arch)] if arguments.arch else DEFAULT_ARCHS
     with Progress(len(variants) * len(archs), "compiling") as progress:
         rows = static.static_rows(variants, archs, arguments.gpu, arguments.jobs, progress.reached)

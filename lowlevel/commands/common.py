@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from lowlevel.catalog import own
+from lowlevel.catalog import own, sweep
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Variant
 from lowlevel.catalog.select import entry_for, select
 from lowlevel.errors import UsageError
@@ -81,6 +82,37 @@ def with_own(patterns: Sequence[str], arguments: argparse.Namespace) -> tuple[st
     entries = dict(own_entries(patterns, arguments))
     numbers = tuple(dict(arguments.numbers).items())
     return tuple(own.derive(entries[p], p, numbers).label if p in entries else p for p in patterns)
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    what = "compile with each of these values of a kernel's compile-time number, a row each; the launch follows. "
+    what += "Again for another number: every combination"
+    parser.add_argument(
+        "--sweep", dest="sweeps", action="append", type=_values, default=[], metavar="NAME=n,n,...", help=what
+    )
+
+
+def _values(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, values = text.partition("=")
+    if not (name.isidentifier() and all(value.isdecimal() for value in values.split(","))):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=n,n,... with whole numbers: BK=8,16,32")
+    return name, tuple(int(value) for value in values.split(","))
+
+
+def sweep_of(arguments: argparse.Namespace) -> sweep.Sweep:
+    """What the --sweep options say together."""
+    names = [name for name, _ in arguments.sweeps]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--sweep names {repeated[0]} twice: give its values once, {repeated[0]}=8,16")
+    return dict(arguments.sweeps)
+
+
+def swept(variants: list[Variant], arguments: argparse.Namespace) -> list[Variant]:
+    """The variants at every point of --sweep; a line on standard error names the kernels left out."""
+    points = sweep.swept(variants, sweep_of(arguments))
+    if arguments.sweeps and (note := sweep.left_out(variants)):
+        print(f"lowlevel: {note}", file=sys.stderr)
+    return points
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

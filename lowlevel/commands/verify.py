@@ -14,6 +14,7 @@ from lowlevel.problems.base import KINDS, Problem
 from lowlevel.problems.make import make_problem
 from lowlevel.problems.shapes import MOVE_SHAPES, edge_shapes, parse_shape
 from lowlevel.progress import Progress
+from lowlevel.static import refuses_numbers
 from lowlevel.toolchain.build import build_all
 from lowlevel.worker import Worker
 
@@ -29,6 +30,7 @@ def add(commands) -> None:
     )
     common.add_words(parser, shapes=True)
     common.add_own(parser)
+    common.add_sweep(parser)
     common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
     common.add_output(parser)
     parser.add_argument("--kind", type=common.comma_list, default=KINDS, help="inputs: normal,integer (both)")
@@ -44,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := set(arguments.kind) - set(KINDS):
         raise UsageError(f"no kind '{sorted(unknown)[0]}'; there are: {', '.join(KINDS)}")
     words = common.split_words(arguments.words)
-    variants = common.chosen(by_language(common.with_own(words.patterns, arguments), arguments.language), arguments)
+    patterns = by_language(common.with_own(words.patterns, arguments), arguments.language)
+    variants = common.swept(common.chosen(patterns, arguments), arguments)
     if reason := probe():
         raise MissingError(f"verify needs a GPU: {reason}")
     gpu = InProcess(arguments.device) if arguments.in_process else Worker("gpu", gpu_worker.start, (arguments.device,))
@@ -79,12 +82,14 @@ def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Na
         except UsageError as error:
             rows.append(_row(variant, "", "", "refused", str(error)))
     built = build_all([request for _, request in requests.values()])
-    work = [
-        (variant, problem, binary, kind)
-        for (variant, _), binary in zip(requests.values(), built, strict=True)
-        for problem in problems_of(variant, shapes)
-        for kind in arguments.kind
-    ]
+    work = []
+    for (variant, _), binary in zip(requests.values(), built, strict=True):
+        if isinstance(binary, LowlevelError):
+            verdict = "refused" if refuses_numbers(variant, binary) else "failed"
+            rows.append(_row(variant, "", "", verdict, str(binary)))
+        else:
+            problems = problems_of(variant, shapes)
+            work += [(variant, problem, binary, kind) for problem in problems for kind in arguments.kind]
     with Progress(len(work), "verifying") as progress:
         for variant, problem, binary, kind in work:
             progress.show(f"{variant.shown} {problem.label}")
@@ -113,14 +118,13 @@ def verify_one(
     """One row: `verdict` is ok, wrong, failed or refused. `deadline` in seconds."""
     if refusal := variant.refusal(problem):
         return _row(variant, problem.label, kind, "refused", refusal)
-    if isinstance(binary, LowlevelError):
-        return _row(variant, problem.label, kind, "failed", str(binary))
     try:
         verdict = gpu.call(gpu_worker.verify, variant.name, problem, binary, 0, kind, repeats, deadline=deadline)
     except LowlevelError as error:
         if isinstance(error, DeviceError):
             gpu.close()  # the context may be lost: the next call starts a fresh child
-        return _row(variant, problem.label, kind, "failed", str(error))
+        verdict = "refused" if isinstance(error, UsageError) and not variant.listed else "failed"
+        return _row(variant, problem.label, kind, verdict, str(error))
     error = f"{verdict.max_error:.1e} / {verdict.error_bound:.1e}" if verdict.error_bound else "exact"
     return _row(variant, problem.label, kind, "ok" if verdict.ok else "wrong", verdict.reason, error, verdict.checked)
 
