@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import lowlevel
 from lowlevel.commands import (
@@ -36,6 +39,7 @@ GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, lau
   lowlevel build gemm --arch sm_80,sm_90   registers, shared memory, occupancy: no GPU needed
   lowlevel verify gemm/02_tiled 257x129x65 is it right?
   lowlevel bench 'gemm/*' 4096             how fast, beside cuBLAS
+  lowlevel bench 'gemm/04*' --sweep BK=8,16  at other compile-time numbers
   lowlevel report results.json             its roofline and ladder, drawn
   lowlevel compare before.json after.json  what became better, what worse
   lowlevel profile gemm/02_tiled 4096      why: Nsight Compute's counters, and what they mean
@@ -65,7 +69,8 @@ def parser() -> argparse.ArgumentParser:
         "lowlevel",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit codes: 0 all is well, 1 something is wrong or failed, 2 the request or the environment is.",
+        epilog="Exit codes: 0 all is well, 1 something is wrong or failed, 2 the request or the environment is; "
+        "130 and 143 after Ctrl-C and SIGTERM: what was measured until then is printed and saved.",
     )
     top.add_argument("--version", action="version", version=f"lowlevel {lowlevel.__version__}")
     top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
@@ -75,16 +80,46 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came. It ends a command as Ctrl-C does: what was measured so far is printed and saved."""
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Turns SIGTERM into Terminated, in this process alone: children are started afresh and keep what SIGTERM does.
+
+    The first one only: `timeout` sends it to the process and then to its group, and the second must not end what the
+    first began. Nothing is changed where SIGTERM is handled or ignored already, or outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; an error is one line on standard error."""
     arguments = parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        with _terminated_like_interrupted():
+            return arguments.run(arguments)
     except LowlevelError as error:
         if arguments.debug:
             traceback.print_exc()
         print(f"lowlevel: {error}", file=sys.stderr)
         return error.exit_code
+    except Terminated:
+        print("lowlevel: terminated", file=sys.stderr)
+        return 143
     except KeyboardInterrupt:
         print("lowlevel: interrupted", file=sys.stderr)
         return 130
