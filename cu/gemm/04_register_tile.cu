@@ -20,9 +20,9 @@
 // Limit     Loads of global memory and of shared memory alternate with the FMAs, with two barriers between: while one
 //           unit works the others wait, unless another block of the SM fills in. A larger tile needs fewer: rung 05.
 
+static_assert(TM > 0 && TN > 0 && BM % TM == 0 && BN % TN == 0, "a thread owns whole TM x TN elements");
 constexpr int THREADS_N = BN / TN;
 constexpr int THREADS = BM / TM * THREADS_N;
-static_assert(THREADS % BK == 0 && THREADS % BN == 0, "the block loads whole rows of both tiles at a time");
 static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "every thread loads as many elements");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -38,13 +38,13 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
     for (int k_block = 0; k_block < K; k_block += BK) {
 #pragma unroll
         for (int pass = 0; pass < BM * BK; pass += THREADS) {
-            const int m = (pass + threadIdx.x) / BK, k = threadIdx.x % BK;
+            const int m = (pass + threadIdx.x) / BK, k = (pass + threadIdx.x) % BK;
             const bool inside = tile_m + m < M && k_block + k < K;
             As[m][k] = inside ? A[(long long)(tile_m + m) * lda + k_block + k] : 0.0f;
         }
 #pragma unroll
         for (int pass = 0; pass < BK * BN; pass += THREADS) {
-            const int k = (pass + threadIdx.x) / BN, n = threadIdx.x % BN;
+            const int k = (pass + threadIdx.x) / BN, n = (pass + threadIdx.x) % BN;
             const bool inside = k_block + k < K && tile_n + n < N;
             Bs[k][n] = inside ? B[(long long)(k_block + k) * ldb + tile_n + n] : 0.0f;
         }

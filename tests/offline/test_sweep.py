@@ -198,13 +198,17 @@ class TestBuild:
         assert code == 0
         assert refused["skipped"].startswith("02_tiled.cu:20: error: static assertion failed with")
         assert fine["registers"] > 0
-        words = ("cuda:gemm/04*", "--sweep", "TM=0,4,128", "--arch", "sm_80", "--json")
+        words = ("cuda:gemm/04*", "--sweep", "BK=0,8", "--arch", "sm_80", "--json")
         code, out, _ = run(capsys, "build", *words)
-        broken, fine, blockless = json.loads(out)
+        broken, fine = json.loads(out)
         assert code == 1
-        assert "error: division by zero" in broken["error"]
+        assert "error: the size of an array must be greater than zero" in broken["error"]
         assert fine["registers"] > 0
-        assert blockless["skipped"] == "its numbers make a block of 0x1x1 threads"
+        code, out, _ = run(
+            capsys, "build", "cuda:transpose/01*[fp32]", "--sweep", "ROWS=0", "--arch", "sm_80", "--json"
+        )
+        assert code == 0
+        assert json.loads(out)[0]["skipped"] == "its numbers make a block of 32x0x1 threads"
 
     def test_what_the_entry_promises_it_promises_of_its_own_numbers(self):
         wide = {"TM": (16,), "TN": (16,)}  # 256 sums a thread: they spill, which is what one wanted to see
@@ -252,7 +256,7 @@ def test_verify_checks_each_point(capsys, monkeypatch):
     (row,) = json.loads(out)  # not a row for each shape
     assert (code, row["verdict"]) == (0, "refused")
     assert "static assertion failed" in row["reason"]
-    code, out, _ = run(capsys, "verify", "cuda:gemm/04*", "--kind", "integer", "--sweep", "TM=0", "--json")
+    code, out, _ = run(capsys, "verify", "cuda:gemm/04*", "--kind", "integer", "--sweep", "BK=0", "--json")
     assert [r["verdict"] for r in json.loads(out)] == ["failed"]
     assert code == 1
 
@@ -282,11 +286,10 @@ class TestBench:
         refused, fine = (r for r in rows if r.language == "cuda")
         assert (code, refused.status, fine.status) == (0, "skipped", "ok")
         assert "static assertion failed" in refused.reason
-        code, rows, _ = self.measured(tmp_path, patterns=("cuda:gemm/04*",), sweep={"TM": (0, 4, 128)})
+        code, rows, _ = self.measured(tmp_path, patterns=("cuda:gemm/04*",), sweep={"BK": (0, 8)})
         ours = [r for r in rows if r.language == "cuda"]
-        assert (code, [r.status for r in ours]) == (1, ["failed", "ok", "skipped"])
-        assert "division by zero" in ours[0].reason
-        assert "0x1x1 threads" in ours[2].reason
+        assert (code, [r.status for r in ours]) == (1, ["failed", "ok"])
+        assert "the size of an array" in ours[0].reason
 
     def test_the_command_line_hands_it_on(self, monkeypatch, capsys):
         seen = []
