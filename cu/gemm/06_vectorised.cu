@@ -4,7 +4,8 @@
 // Idea      A load of 16 bytes is one instruction, like one of 4. So everything moves as float4: tiles from global
 //           memory, fragments from shared memory, C on its way out. For that A's tile lies transposed, so that the 4 rows
 //           a thread needs at one k are neighbours, and a thread's 8 x 8 elements are four 4 x 4 quarters, so that 8
-//           neighbouring lanes read 128 neighbouring bytes.
+//           neighbouring lanes read 128 neighbouring bytes. The price: the four floats of A that a thread loaded lie
+//           apart in the transposed tile, and are stored there one by one.
 //
 // Tile      BM x BN x BK = 128 x 128 x 8, a block of 256 threads, 8 x 8 elements each.
 // Threads   Thread t computes rows 4 (t / 16) + {0..3, 64..67} and columns 4 (t % 16) + {0..3, 64..67} of the tile. It

@@ -12,8 +12,8 @@
 //           bytes  8448 .. 16639  Bs[2][8][128]   Bs[buffer][k][n]
 //           A warp's copies into As are 8 k and 4 rows: banks 4 k + m, all different.
 // Tails     cp.async writes zeros for the bytes that it is told not to read. C as in 06.
-// Limit     A k-block of 8 is 512 FMAs a thread, some 1200 clocks: enough for one tile's latency, not more. Shared memory
-//           is read 16 words for 64 FMAs. Rung 08 has larger tiles, more of them in flight, and each warp a square.
+// Limit     A k-block of 8 is 512 FMAs a thread, for the block 1024 clocks of the 128 FMA units of an sm_90 SM: enough for
+//           one tile's latency, not more. Shared memory is read 16 words for 64 FMAs. Rung 08 has larger tiles, more of them in flight, and each warp a square.
 
 #include "cp_async.cuh"
 #include "epilogue.cuh"

@@ -2,8 +2,8 @@
 //
 // Computes  C[m][n] = epilogue(sum over k of A[m][k] B[k][n]),  row-major, layout NN, any M, N, K.
 // Idea      Each warp owns a square of C, 64 x 64, and each lane 16 x 8 of it: 24 words of shared memory for 128 FMAs,
-//           and lanes of a warp ask for as few different words as a square allows. STAGES tiles are in flight. What then
-//           limits is the register file (below), so the rest is about that.
+//           and lanes of a warp ask for as few different words as a square allows. While a tile is multiplied the next
+//           STAGES - 1 are in flight. What then limits is the register file (below), so the rest is about that.
 //
 // Tile      BM x BN x BK = 128 x 256 x 16 by default: 2 x 4 warps of WM x WN = 64 x 64. Blocks take tiles in groups of
 //           8 rows, down each column of a group, so that blocks running at once share rows of A and columns of B in L2.

@@ -141,7 +141,7 @@ KERNELS = (
         "cuda",
         "gemm/08_warp_tile",
         entry="gemm",
-        idea="64 x 64 a warp, three tiles in flight, sums and fragments dealt out over the register banks",
+        idea="64 x 64 a warp, two tiles in flight, sums and fragments dealt out over the register banks",
         archs=("sm_80",),
         types=(FP32,),
         layouts=("NN",),
