@@ -207,7 +207,10 @@ def stored(output, address, row, column):
 
 
 def main():
-    check(driver.cuInit(0))
+    try:
+        check(driver.cuInit(0))
+    except RuntimeError as error:  # cuda-python found no libcuda
+        raise SystemExit(f"call.py: no CUDA driver: {error}") from None
     check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(0))))))
     module = check(driver.cuModuleLoad(str(HERE / CALL["cubin"]).encode()))
     addresses = allocate(CALL["operands"])

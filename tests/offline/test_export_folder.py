@@ -244,6 +244,21 @@ def language(request):
     return request.param
 
 
+def test_without_a_driver_the_python_caller_says_so_in_one_line(tmp_path):
+    _, contents = exported("ptx:transpose/01_naive")
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "bindings.py").write_text(
+        "class driver:\n    def cuInit(flags):\n        raise RuntimeError('Failed to dlopen libcuda.so.1')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "call.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "call.py: no CUDA driver: Failed to dlopen libcuda.so.1\n"
+
+
 def test_callers_launch_and_check(called, language):
     """The stub transposes what it is given, so ok means: inputs in place, arguments in order, elements read back."""
     done, calls = called("ptx:transpose/01_naive", language, "transpose 32 0 1024 8 8 4 4 4 4")
