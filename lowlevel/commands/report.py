@@ -66,16 +66,18 @@ def tables(check: bool) -> int:
 
 
 def draw(path: Path, results: Results, arguments: argparse.Namespace) -> bool:
-    """Draws what was asked for of one file; a plot that has nothing to show says why. False when none was drawn."""
+    """Draws what was asked for of one file; a plot that has nothing to show says why. False when none was drawn, or
+    not the ladder of a shape that was asked for."""
     folder = arguments.out or path.parent
-    drawn = False
+    drawn, missed = False, False
     for name in arguments.plot:
         try:
             figure = plots.roofline(results) if name == "roofline" else plots.ladder(results, arguments.shape)
         except UsageError as error:
             print(f"{path}: {error}", file=sys.stderr)
+            missed |= name == "ladder" and arguments.shape is not None
             continue
         for written in plots.save(figure, folder / f"{path.stem}.{name}", arguments.format):
             print(written)
         drawn = True
-    return drawn
+    return drawn and not missed

@@ -168,6 +168,15 @@ def test_plots_are_written_beside_the_file_or_where_asked(tmp_path, capsys):
     assert str(out / "main.ladder.svg") in capsys.readouterr().out
 
 
+def test_a_shape_that_was_asked_for_and_is_not_there_is_a_failure(tmp_path, capsys):
+    path = tmp_path / "run.json"
+    results().save(path)
+    assert cli.main(["report", str(path), "--format", "svg", "--shape", "77"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == f"{tmp_path / 'run.roofline.svg'}\n"
+    assert "no row has shape '77'" in captured.err
+
+
 def test_a_file_without_flop_has_its_ladder_still(tmp_path, capsys):
     path = tmp_path / "moves.json"
     move = Row("copy", "copy/01_vectorised", language="cuda", status="ok", gb_per_s=9.0, median_us=1.0, m=8, n=8)
