@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from lowlevel import catalog
+from lowlevel.catalog import own
 from lowlevel.catalog.entry import Kernel, Variant
 from lowlevel.errors import UsageError
 
@@ -15,11 +17,11 @@ from lowlevel.errors import UsageError
 def select(patterns: Sequence[str]) -> list[Variant]:
     """Variants whose name matches any pattern, in the catalog's order, each once; no pattern means all.
 
-    A pattern is `gemm/02*` (any language), `ptx:gemm/*`, an operation alone (`gemm`), or a row's whole name with its
-    bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`; an epilogue is chosen only by
-    its own word, `gemm/08*[bias]`. A whole name may have numbers that no configuration of the entry has; it, and the
-    name of an own kernel, `my.cu as cuda:gemm/02_tiled`, stand for themselves, after the catalog's. Raises UsageError
-    with the nearest names for a pattern that matches nothing.
+    A pattern is `gemm/02*` (any language) or its number alone, `gemm/02`; `ptx:gemm/*`; an operation (`gemm`); or a
+    row's whole name with its bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`; an
+    epilogue is chosen only by its own word, `gemm/08*[bias]`. A whole name may have numbers that no configuration of
+    the entry has; it, and the name of an own kernel, `my.cu as cuda:gemm/02_tiled`, stand for themselves, after the
+    catalog's. Raises UsageError with the nearest names for a pattern that matches nothing.
     """
     everything = all_variants()
     if not patterns:
@@ -33,12 +35,15 @@ def select(patterns: Sequence[str]) -> list[Variant]:
         if kernel := catalog.own_kernel(pattern):
             others.update((v.name, v) for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label)))
             continue
-        found = [v for v in everything if v.name == pattern] or [v for v in everything if matches(v, pattern)]
+        found = [v for v in everything if v.name == pattern]
+        found = found or [v for v in everything if matches(v, _of_number(pattern))]
         if "[" in pattern:
             found = [replace(v, chosen_by="named") for v in found]
         else:
             defaults = {v.name for v in catalog.variants()}
             found = [v for v in found if v.name in defaults]
+        if not found and own.is_file_name(pattern):
+            raise UsageError(f"'{pattern}' is a file; this takes kernels of the catalog: `lowlevel list` shows all")
         if not found:
             raise UsageError(f"no variant '{pattern}'{nearest(pattern)}; `lowlevel list` shows all")
         chosen.update((v.name, v) for v in found)
@@ -59,15 +64,9 @@ def entry_for(text: str, language: str) -> Kernel:
 
 
 def one_kernel(name: str) -> list[Variant]:
-    """The variants of one kernel: by its name, a row's whole name, or the start of a name, `gemm/02`. CUDA C++
-    first where a name stands for a kernel in several languages. UsageError when it stands for several kernels."""
-    try:
-        found = select([name])
-    except UsageError:
-        head, bracket, inside = name.partition("[")
-        found = [v for v in all_variants() if matches(v, f"{head}*{bracket}{inside}")] if head[-1:].isdigit() else []
-        if not found:
-            raise
+    """The variants of one kernel: by its name, its number (`gemm/02`), or a row's whole name. CUDA C++ first where a
+    name stands for a kernel in several languages. UsageError when it stands for several kernels."""
+    found = select([name])
     if len({v.kernel.name for v in found}) > 1:
         names = ", ".join(dict.fromkeys(v.kernel.name for v in found))
         raise UsageError(f"'{name}' names several kernels: {names}; name one")
@@ -90,6 +89,12 @@ def matches(variant: Variant, pattern: str) -> bool:
     """Globs apply to the part before the bracket; each word inside one must be a word of the variant's bracket."""
     head = pattern.partition("[")[0]
     return _has_words(variant, pattern) and any(fnmatchcase(text, head) for text in _names(variant.kernel))
+
+
+def _of_number(pattern: str) -> str:
+    """`gemm/02` as `gemm/02*`, with its bracket; other patterns as they are."""
+    head, bracket, inside = pattern.partition("[")
+    return f"{head}*{bracket}{inside}" if re.search(r"/\d\d$", head) else pattern
 
 
 def _has_words(variant: Variant, pattern: str) -> bool:

@@ -6,9 +6,8 @@ import argparse
 
 from lowlevel import catalog, paths
 from lowlevel.catalog.entry import Variant
-from lowlevel.catalog.select import select
+from lowlevel.catalog.select import one_kernel
 from lowlevel.commands import common
-from lowlevel.errors import UsageError
 from lowlevel.toolchain import sass
 from lowlevel.toolchain.build import build
 
@@ -23,7 +22,7 @@ def add(commands) -> None:
         "`lowlevel show my.cu sass --as gemm/02`.",
     )
     parser.add_argument("variant", help="a kernel or a row's whole name; where both languages match, CUDA C++ is shown")
-    parser.add_argument("form", choices=_FORMS, nargs="?", default="source")
+    parser.add_argument("form", choices=_FORMS, nargs="?", default="source", help="what of it (default source)")
     parser.add_argument("--arch", default="sm_90a", help="what to compile for (default sm_90a)")
     common.add_own(parser)
     common.add_output(parser)
@@ -51,8 +50,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 def one(name: str) -> Variant:
     """The first variant of one kernel. UsageError when the name stands for several kernels."""
-    found = select([name])
-    if len({v.kernel.name for v in found}) > 1:
-        names = ", ".join(dict.fromkeys(v.kernel.name for v in found))
-        raise UsageError(f"'{name}' names several kernels: {names}; name one")
-    return found[0]
+    return one_kernel(name)[0]
