@@ -37,7 +37,8 @@ def add(commands) -> None:
     parser.add_argument("--budget", type=_positive, help="seconds of timing, instead of the suite's")
     parser.add_argument("--timer", choices=TIMERS, default="auto", help="how to time (default: by duration)")
     parser.add_argument("--cool", action="store_true", help="pause before each segment instead of sustained load")
-    parser.add_argument("--runs", type=int, default=1, help="run the whole suite this often, keeping the last three")
+    what = "run the whole suite this often, keeping the last three"
+    parser.add_argument("--runs", type=common.positive, default=1, help=what)
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the rows there")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument("--device", type=int, default=0, help="GPU number")
@@ -45,8 +46,8 @@ def add(commands) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if value <= 0:
+    value = common.real(text)
+    if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not more than 0 seconds")
     return value
 

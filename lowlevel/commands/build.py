@@ -31,7 +31,7 @@ def add(commands) -> None:
     common.add_filters(parser, "architectures, with commas: sm_80,sm_90a (the default)")
     common.add_output(parser)
     parser.add_argument("--gpu", help="whose limits the occupancy is for: A100, H100 PCIe, H200, ...")
-    parser.add_argument("-j", "--jobs", type=int, help="compilers at work at once (default: one a core)")
+    parser.add_argument("-j", "--jobs", type=common.positive, help="compilers at work at once (default: one a core)")
     parser.set_defaults(run=run)
 
 

@@ -14,6 +14,7 @@ from lowlevel.catalog import own, sweep
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Variant
 from lowlevel.catalog.select import entry_for, select
 from lowlevel.errors import UsageError
+from lowlevel.problems.gemm import LAYOUTS
 from lowlevel.problems.shapes import parse_shape
 
 
@@ -38,8 +39,23 @@ def comma_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def positive(text: str) -> int:
+    """The type of an option that counts things."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return int(text)
+
+
+def real(text: str) -> float:
+    """A number of an option; what range it must be in is said by who takes it."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+
+
 def add_words(parser: argparse.ArgumentParser, shapes: bool) -> None:
-    what = "kernels by name or glob (gemm/02*, ptx:gemm/*, gemm)"
+    what = "kernels by name, number or glob (gemm/02_tiled, gemm/02, ptx:gemm/*, gemm)"
     if shapes:
         what += ", and shapes (4096, 2048x2304x768, 1024,2048)"
     parser.add_argument("words", nargs="*", metavar="NAME|SHAPE" if shapes else "NAME", help=what)
@@ -62,8 +78,8 @@ def add_own(parser: argparse.ArgumentParser) -> None:
 
 def _number(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
-    if not (name.isidentifier() and value.isdecimal() and int(value) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=value with a whole number above 0")
+    if not (name.isidentifier() and value.isdecimal() and 0 < int(value) < 2**31):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=value with a whole number from 1 to {2**31 - 1}")
     return name, int(value)
 
 
@@ -124,6 +140,8 @@ def chosen(patterns: Sequence[str], arguments: argparse.Namespace) -> list[Varia
     """Variants by name and filters. UsageError when nothing is left."""
     if unknown := set(arguments.language) - set(LANGUAGES):
         raise UsageError(f"no language '{sorted(unknown)[0]}'; there are: {', '.join(LANGUAGES)}")
+    if unknown := set(arguments.layout) - set(LAYOUTS):
+        raise UsageError(f"no layout '{sorted(unknown)[0]}'; there are: {', '.join(LAYOUTS)}")
     found = [
         v
         for v in select(patterns)

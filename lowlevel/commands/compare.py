@@ -49,7 +49,7 @@ def add(commands) -> None:
 
 
 def _percent(text: str) -> float:
-    value = float(text)
+    value = common.real(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not 0 per cent or more")
     return value

@@ -71,10 +71,9 @@ def questions_text() -> str:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0 launches")
-    return value
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of launches, 0 or more")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -103,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
 def command_lines(variant: Variant, arguments: argparse.Namespace) -> list[list[str]]:
     """What will be run. Raises UsageError for a shape that the variant does not take."""
     shapes = parse_shape(arguments.shape) if arguments.shape else [()]
+    if not shapes[0] and variant.kernel.operation != "probe":
+        raise UsageError(f"profile needs a shape: lowlevel profile {variant.kernel.label} 4096")
     if len(shapes) > 1:
         raise UsageError("profile takes one shape")
     problem = make_problem(variant, shapes[0])

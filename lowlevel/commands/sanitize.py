@@ -11,7 +11,7 @@ import sys
 from lowlevel.catalog.select import select
 from lowlevel.commands import common
 from lowlevel.device.cuda.driver import probe
-from lowlevel.errors import MissingError
+from lowlevel.errors import MissingError, UsageError
 
 _TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
@@ -28,18 +28,22 @@ def add(commands) -> None:
         "Exit code 1 if a tool finds anything.",
     )
     parser.add_argument("words", nargs="*", metavar="NAME", help="kernels by name or glob (default: all)")
-    parser.add_argument("--tool", type=common.comma_list, default=("memcheck", "racecheck", "synccheck"))
+    what = f"{','.join(_TOOLS)} (the first three)"
+    parser.add_argument("--tool", type=common.comma_list, default=_TOOLS[:3], help=what)
     common.add_own(parser)
     common.add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if unknown := set(arguments.tool) - set(_TOOLS):
+        raise UsageError(f"no tool '{sorted(unknown)[0]}'; there are: {', '.join(_TOOLS)}")
+    kernels = list(dict.fromkeys(v.kernel for v in select(common.with_own(arguments.words, arguments))))
     tool = sanitizer()
     if reason := probe():
         raise MissingError(f"sanitize needs a GPU: {reason}")
     rows = []
-    for kernel in dict.fromkeys(v.kernel for v in select(common.with_own(arguments.words, arguments))):
+    for kernel in kernels:
         for check in arguments.tool:
             found = sanitized(tool, check, kernel.label, kernel.operation)
             rows.append({"kernel": kernel.shown, "tool": check, **found})

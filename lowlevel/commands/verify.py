@@ -34,7 +34,7 @@ def add(commands) -> None:
     common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
     common.add_output(parser)
     parser.add_argument("--kind", type=common.comma_list, default=KINDS, help="inputs: normal,integer (both)")
-    parser.add_argument("--repeats", type=int, default=2, help="launches whose bits must agree")
+    parser.add_argument("--repeats", type=common.positive, default=2, help="launches whose bits must agree")
     parser.add_argument("--device", type=int, default=0, help="GPU number")
     parser.add_argument(
         "--in-process", action="store_true", help="no child process: for compute-sanitizer and debuggers"

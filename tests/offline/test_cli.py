@@ -43,7 +43,12 @@ WRONG = {
     ("verify", "gemm", "4096x"): "'4096x' is not a shape: write 4096, 2048x2304x768",
     ("bench", "gemm", "0x4x4"): "shape '0x4x4': one to three numbers, each 1 to 2147483647",
     ("verify", "gemm"): "verify needs a GPU: no CUDA driver",
+    ("list", "--layout", "XX"): "no layout 'XX'; there are: NN, NT, TN, TT",
+    ("list", "my.cu"): "'my.cu' is a file; this takes kernels of the catalog",
+    ("profile", "gemm/02", "--print"): "profile needs a shape: lowlevel profile cuda:gemm/02_tiled 4096",
     ("sanitize",): "",
+    ("sanitize", "gemm/99"): "no variant 'gemm/99'",
+    ("sanitize", "--tool", "memchek"): "no tool 'memchek'; there are: memcheck, racecheck",
 }
 
 
@@ -54,6 +59,26 @@ def test_wrong_input_is_one_line_and_exit_code_2(no_gpu, capsys, words):
     assert WRONG[words] in err
     assert err.startswith("lowlevel: ")
     assert len(err.splitlines()) == 1
+
+
+UNREADABLE = {
+    ("bench", "--budget", "soon"): "--budget: 'soon' is not a number",
+    ("bench", "--budget", "nan"): "--budget: nan is not more than 0 seconds",
+    ("bench", "--runs", "0"): "--runs: '0' is not a whole number above 0",
+    ("verify", "--repeats", "0"): "--repeats: '0' is not a whole number above 0",
+    ("build", "-j", "0"): "--jobs: '0' is not a whole number above 0",
+    ("build", "my.cu", "-D", "BM=4294967296"): "-D: 'BM=4294967296' is not NAME=value with a whole number from 1",
+    ("compare", "a.json", "b.json", "--least", "x"): "--least: 'x' is not a number",
+    ("profile", "gemm/02", "64", "--launches", "x"): "--launches: 'x' is not a number of launches, 0 or more",
+}
+
+
+@pytest.mark.parametrize("words", UNREADABLE, ids=" ".join)
+def test_unreadable_numbers_are_told_in_plain_words(no_gpu, capsys, words):
+    with pytest.raises(SystemExit) as left:
+        cli.main(list(words))
+    assert left.value.code == 2
+    assert UNREADABLE[words] in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_list_shows_the_ladder(capsys):
@@ -140,6 +165,8 @@ def test_names_and_shapes_are_told_apart():
 def test_selection_by_glob_language_operation_and_whole_name():
     names = lambda *patterns: [v.name for v in select(patterns)]  # noqa: E731
     assert names("gemm/02*") == ["cuda:gemm/02_tiled[fp32,NN,32x32x32]", "ptx:gemm/02_tiled[fp32,NN,32x32x32]"]
+    assert names("gemm/02") == names("gemm/02*")
+    assert names("ptx:gemm/02[NN]") == ["ptx:gemm/02_tiled[fp32,NN,32x32x32]"]
     assert all(n.startswith("ptx:transpose") for n in names("ptx:transpose"))
     assert names("cuda:transpose/01_naive[bf16,32x32,ROWS=8]") == ["cuda:transpose/01_naive[bf16,32x32,ROWS=8]"]
     assert names("cuda:transpose/01_naive[bf16]") == names("cuda:transpose/01_naive[bf16,32x32,ROWS=8]")
