@@ -12,8 +12,8 @@
 //           A thread's 8 columns are read as two times 16 bytes, 32 bytes from its neighbour's: of the 8 lanes that
 //           are served at once, the first and the fifth want the same banks. Rung 06 deals the columns out otherwise.
 // Tails     An element outside A or B is loaded as zero; one outside C is not stored.
-// Limit     On their way into shared memory the tiles still pass word by word: 8 loads and 8 stores of 4 bytes a k-block,
-//           and all of C leaves in stores of 4 bytes. Rung 06 moves four at a time.
+// Limit     On their way into shared memory the tiles still pass word by word: 8 loads and 8 stores of 4 bytes a
+//           k-block, and all of C leaves in stores of 4 bytes. Rung 06 moves four at a time.
 
 #include "epilogue.cuh"
 

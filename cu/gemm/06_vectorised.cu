@@ -2,9 +2,9 @@
 //
 // Computes  C[m][n] = epilogue(sum over k of A[m][k] B[k][n]),  row-major, layout NN, any M, N, K.
 // Idea      A load of 16 bytes is one instruction, like one of 4. So everything moves as float4: tiles from global
-//           memory, fragments from shared memory, C on its way out. For that A's tile lies transposed, so that the 4 rows
-//           a thread needs at one k are neighbours, and a thread's 8 x 8 elements are four 4 x 4 quarters, so that 8
-//           neighbouring lanes read 128 neighbouring bytes. The price: the four floats of A that a thread loaded lie
+//           memory, fragments from shared memory, C on its way out. For that A's tile lies transposed, so that the 4
+//           rows a thread needs at one k are neighbours, and a thread's 8 x 8 elements are four 4 x 4 quarters, so that
+//           8 neighbouring lanes read 128 neighbouring bytes. The price: the four floats of A that a thread loaded lie
 //           apart in the transposed tile, and are stored there one by one.
 //
 // Tile      BM x BN x BK = 128 x 128 x 8, a block of 256 threads, 8 x 8 elements each.
@@ -12,12 +12,12 @@
 //           loads A[t / 2][4 (t % 2) ..] and B[t / 32][4 (t % 32) ..], four elements each.
 // Shared    bytes    0 ..  4223  As[8][132]   As[k][m], transposed, a pad of 4 words
 //           bytes 4224 ..  8319  Bs[8][128]   Bs[k][n]
-//           A warp stores As for 16 rows and two k that are 4 apart: 4 x 132 words, 16 banks, so no two lanes meet. With
-//           rows of 128 words they all would, two by two. A pad of 4 keeps rows aligned to 16 bytes.
+//           A warp stores As for 16 rows and two k that are 4 apart: 4 x 132 words, 16 banks, so no two lanes meet.
+//           With rows of 128 words they all would, two by two. A pad of 4 keeps rows aligned to 16 bytes.
 // Tails     Where A, B or C, or their leading dimensions, are not multiples of 16 bytes, or a four crosses an edge, its
 //           elements move one by one: slower, and right.
-// Limit     A block waits for its loads of global memory, then computes, then waits: two barriers for every 8 k. Rung 07
-//           loads the next tiles while it computes.
+// Limit     A block waits for its loads of global memory, then computes, then waits: two barriers for every 8 k. Rung
+//           07 loads the next tiles while it computes.
 
 #include "epilogue.cuh"
 #include "fours.cuh"

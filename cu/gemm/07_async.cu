@@ -12,8 +12,9 @@
 //           bytes  8448 .. 16639  Bs[2][8][128]   Bs[buffer][k][n]
 //           A warp's copies into As are 8 k and 4 rows: banks 4 k + m, all different.
 // Tails     cp.async writes zeros for the bytes that it is told not to read. C as in 06.
-// Limit     A k-block of 8 is 512 FMAs a thread, for the block 1024 clocks of the 128 FMA units of an sm_90 SM: enough for
-//           one tile's latency, not more. Shared memory is read 16 words for 64 FMAs. Rung 08 has larger tiles, more of them in flight, and each warp a square.
+// Limit     A k-block of 8 is 512 FMAs a thread, for the block 1024 clocks of the 128 FMA units of an sm_90 SM: enough
+//           for one tile's latency, not more. Shared memory is read 16 words for 64 FMAs. Rung 08 has larger tiles,
+//           more of them in flight, and each warp a square.
 
 #include "cp_async.cuh"
 #include "epilogue.cuh"
@@ -42,7 +43,8 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
         const int rows = k_block + a_k < K ? M - tile_m - a_m : 0;  // of A, from this thread's first on
 #pragma unroll
         for (int m = 0; m < BM; m += THREADS / 8)
-            cp_async_4(shared_address(&As[buffer][a_k][a_m + m]), m < rows ? a_from + (long long)m * lda : A, m < rows ? 4 : 0);
+            cp_async_4(shared_address(&As[buffer][a_k][a_m + m]), m < rows ? a_from + (long long)m * lda : A,
+                       m < rows ? 4 : 0);
         const int columns = k_block + b_k < K ? N - tile_n : 0;  // of B, from the tile's first on
         if (wide_b) {
             const int count = min(max(columns - 4 * lane, 0), 4);
@@ -66,8 +68,10 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
             float a[8], b[8];
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                *reinterpret_cast<float4*>(&a[4 * half]) = *reinterpret_cast<float4*>(&As[buffer][k][thread_m + 64 * half]);
-                *reinterpret_cast<float4*>(&b[4 * half]) = *reinterpret_cast<float4*>(&Bs[buffer][k][thread_n + 64 * half]);
+                const float* a_four = &As[buffer][k][thread_m + 64 * half];
+                const float* b_four = &Bs[buffer][k][thread_n + 64 * half];
+                *reinterpret_cast<float4*>(&a[4 * half]) = *reinterpret_cast<const float4*>(a_four);
+                *reinterpret_cast<float4*>(&b[4 * half]) = *reinterpret_cast<const float4*>(b_four);
             }
 #pragma unroll
             for (int i = 0; i < 8; ++i)

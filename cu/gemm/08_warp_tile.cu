@@ -7,26 +7,27 @@
 //
 // Tile      BM x BN x BK = 128 x 256 x 16 by default: 2 x 4 warps of WM x WN = 64 x 64. Blocks take tiles in groups of
 //           8 rows, down each column of a group, so that blocks running at once share rows of A and columns of B in L2.
-//           KGROUPS > 1: that many copies of the warps share the tile's k-blocks, each its own slice of every block, and
-//           their sums are joined in shared memory at the end: more warps for problems with few tiles.
-// Threads   Lane l of a warp: rows 4 (l % 4) + 16 i + {0..3}, columns 4 (l / 4) + 32 j + {0..3} of its square, i < 4,
-//           j < 2. For the copies thread t takes A[t / 8 + ...][t % 8 + ...], 4 bytes each, transposed on their way, and
-//           16 bytes of rows of B.
-// Shared    STAGES x As[BK][BM + 4]   As[stage][k][m], transposed; a warp's copies are 8 k and 4 rows, all banks different
+//           KGROUPS > 1: that many copies of the warps share the tile's k-blocks, each its own slice of every block,
+//           and their sums are joined in shared memory at the end: more warps for problems with few tiles.
+// Threads   Lane l of a warp: rows 4 (l % 4) + 16 i + {0..3}, columns 4 (l / 4) + 32 j + {0..3} of its square, i < 4
+//           and j < 2. For the copies thread t takes A[t / 8 + ...][t % 8 + ...], 4 bytes each, transposed on their
+//           way, and 16 bytes of rows of B.
+// Shared    STAGES x As[BK][BM + 4]   As[stage][k][m], transposed; a warp copies 8 k of 4 rows, to 32 banks
 //           STAGES x Bs[BK][BN]       Bs[stage][k][n]
 //           128 x 256 x 16 and 3 stages: 25344 + 49152 = 74496 bytes, dynamic.
-// Registers 128 sums and two sets of fragments, some 235 of 255. On sm_90 the register file behaves like two banks, even
-//           and odd numbers, that give one operand a clock each; an operand that the instruction before kept by .reuse is
-//           free. So an FFMA takes one clock where a is kept and b and the sum differ in parity, else two. Hence
+// Registers 128 sums and two sets of fragments, some 235 of 255. On sm_90 the register file behaves like two banks,
+//           even and odd numbers, that give one operand a clock each; an operand that the instruction before kept by
+//           .reuse is free. So an FFMA takes one clock where a is kept and b and the sum differ in parity, else two.
+//           Hence
 //           - the columns run forth and back (serpentine): where a changes, b is kept;
 //           - the epilogue multiplies by an alpha that the compiler does not know. Without it the sums would be stored
 //             from where they are, which forces each four of them, like each four of b, into neighbouring registers in
-//             the same order of parity: sum and b then share a bank in every FFMA. Joining the groups' sums stores single
-//             words for the same reason.
-// Tails     cp.async writes zeros for what lies outside. Where fours of B or C are not aligned to 16 bytes, or N is not a
-//           multiple of 4, copies and stores are of 4 bytes: a second body of the same code.
-// Limit     Issue slots: of the main loop's instructions on sm_90 nine in ten are FFMA, half of the others fragments; and
-//           register banks, since ptxas leaves every sixteenth FFMA with two operands in one.
+//             the same order of parity: sum and b then share a bank in every FFMA. Joining the groups' sums stores
+//             single words for the same reason.
+// Tails     cp.async writes zeros for what lies outside. Where fours of B or C are not aligned to 16 bytes, or N is not
+//           a multiple of 4, copies and stores are of 4 bytes: a second body of the same code.
+// Limit     Issue slots: of the main loop's instructions on sm_90 nine in ten are FFMA, half of the others fragments;
+//           and register banks, since ptxas leaves every sixteenth FFMA with two operands in one.
 
 #include "cp_async.cuh"
 #include "epilogue.cuh"
@@ -57,9 +58,10 @@ __device__ Tile tile_of_block(int block, int M, int N) {
     return {(group * RASTER + within % rows) * BM, within / rows * BN};
 }
 
-// A thread's share of the copies of one k-block. They are started a few at a time, between the FMAs of another k-block, so
-// each needs little besides itself: addresses are kept, and each row has a bound for k, 0 where it lies outside. What is
-// outside reads nothing, whatever its address.
+// A thread's share of the copies of one k-block. They are started a few at a time, between the FMAs of another k-block,
+//   so
+// each needs little besides itself: addresses are kept, and each row has a bound for k, 0 where it lies outside. What
+// is outside reads nothing, whatever its address.
 constexpr int A_PASSES = BM / (THREADS / 8), A_COPIES = A_PASSES * BK / 8;
 constexpr int B_ROWS = 4 * THREADS / BN, B_COPIES = BK / B_ROWS;
 constexpr int B_APART = BN / 4;
@@ -165,7 +167,8 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
     float a[2][TM], b[2][TN];
     auto load = [&](int stage, int k, int set) {
         k += group * K_SLICE;
-        load_fragments(As + stage * A_STAGE + k * A_PITCH + lane_m, Bs + stage * B_STAGE + k * BN + lane_n, a[set], b[set]);
+        load_fragments(As + stage * A_STAGE + k * A_PITCH + lane_m, Bs + stage * B_STAGE + k * BN + lane_n,
+                       a[set], b[set]);
     };
 
 #pragma unroll

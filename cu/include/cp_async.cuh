@@ -16,7 +16,8 @@ __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global,
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
-// The same two with a predicate: what is not `inside` is zero, and nothing is read. PTX ISA 8.3, 'cp.async', ignore-src.
+// The same two with a predicate: what is not `inside` is zero, and nothing is read. PTX ISA 8.3, 'cp.async',
+// ignore-src.
 __device__ __forceinline__ void cp_async_4_if(bool inside, unsigned shared, const void* global) {
     asm volatile(
         "{\n\t"

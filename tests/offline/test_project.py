@@ -98,3 +98,10 @@ def test_a_wheel_works_in_another_folder(tmp_path):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert said in done.stdout
+
+
+@pytest.mark.parametrize("folder", ["cu", "ptx", "exercises"])
+def test_kernel_files_fit_a_page(folder):
+    for path in sorted((ROOT / folder).rglob("*.*")):
+        long = [n for n, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
+        assert not long, f"{path.name}: lines {long} have more than 120 columns"
