@@ -57,13 +57,16 @@ def check_bindings() -> Finding:
     try:
         version = metadata.version("cuda-bindings")
     except metadata.PackageNotFoundError:
-        return Finding("bindings", "bad", "cuda-bindings is not installed", "pip install 'lowlevel[cu13]' (or [cu12])")
+        return Finding(
+            "bindings", "bad", "cuda-bindings is not installed", "pip install 'cuda-python==13.0.*' (CUDA 12: '12.9.*')"
+        )
     from lowlevel.device.cuda.driver import driver_version
 
     release = driver_version()
     if release and int(version.split(".")[0]) > release[0]:
         said = f"cuda-bindings {version} is newer than the driver's CUDA {release[0]}.{release[1]}"
-        return Finding("bindings", "bad", said, "pip install 'lowlevel[cu12]'")
+        wheels = "'cuda-python==12.9.*' 'nvidia-cuda-nvrtc-cu12==12.8.*' 'nvidia-nvjitlink-cu12==12.8.*'"
+        return Finding("bindings", "bad", said, f"pip install {wheels}")
     return Finding("bindings", "ok", f"cuda-bindings {version}")
 
 
@@ -136,7 +139,7 @@ def check_cublas() -> Finding:
         found = libraries.load()
     except MissingError as error:
         return Finding(
-            "cublas", "absent", str(error).split(" (")[0], "pip install 'lowlevel[cublas13]' (or [cublas12])"
+            "cublas", "absent", str(error).split(" (")[0], "pip install nvidia-cublas (CUDA 12: nvidia-cublas-cu12)"
         )
     version = libraries.version_text(found.lt.cublasLtGetVersion())
     return Finding("cublas", "ok", f"cuBLASLt {version}, found via {found.found_via}")

@@ -50,7 +50,7 @@ def figure_class():
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingError("matplotlib is missing, which draws the plots: pip install 'lowlevel[plot]'") from None
+        raise MissingError("matplotlib is missing, which draws the plots: pip install matplotlib") from None
     return Figure
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lowlevel.cublas.constants import NOT_SUPPORTED, STATUS, WORKSPACE_BYTES
 from lowlevel.errors import DeviceError, MissingError, UsageError
 
-_INSTALL = "pip install 'lowlevel[cublas13]' (CUDA 12: 'lowlevel[cublas12]')"
+_INSTALL = "pip install nvidia-cublas (CUDA 12: nvidia-cublas-cu12)"
 
 
 class Heuristic(ctypes.Structure):
@@ -92,9 +92,7 @@ def load() -> Libraries:
     try:
         from cuda import pathfinder
     except ImportError:
-        raise MissingError(
-            "cuda-pathfinder is missing: pip install 'lowlevel[cu13]' (CUDA 12: 'lowlevel[cu12]')"
-        ) from None
+        raise MissingError("cuda-pathfinder is missing: pip install cuda-pathfinder") from None
     try:
         # Lt first: cuBLAS would otherwise load whichever libcublasLt the loader's path has.
         lt = pathfinder.load_nvidia_dynamic_lib("cublasLt")

@@ -17,7 +17,7 @@ def bindings():
         from cuda import pathfinder
         from cuda.bindings import nvjitlink
     except ImportError:
-        raise MissingError("cuda.bindings is missing: pip install 'lowlevel[cu13]' (or [cu12])") from None
+        raise MissingError("cuda.bindings is missing: pip install 'cuda-python==13.0.*' (CUDA 12: '12.9.*')") from None
     try:
         pathfinder.load_nvidia_dynamic_lib("nvJitLink")
     except RuntimeError as error:

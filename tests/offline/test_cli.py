@@ -262,11 +262,11 @@ class TestDoctor:
 
     def test_missing_cublas(self, monkeypatch):
         def missing():
-            raise MissingError("cuBLAS is missing (not found): pip install 'lowlevel[cublas13]'")
+            raise MissingError("cuBLAS is missing (not found): pip install nvidia-cublas")
 
         monkeypatch.setattr("lowlevel.cublas.libraries.load", missing)
         assert self.finding("cublas").verdict == "absent"
-        assert "cublas13" in self.finding("cublas").mend
+        assert "nvidia-cublas" in self.finding("cublas").mend
 
     def test_missing_tools(self, monkeypatch):
         monkeypatch.setattr("lowlevel.toolchain.sass.disassembler", lambda: None)

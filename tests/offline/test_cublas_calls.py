@@ -829,14 +829,14 @@ def test_a_missing_library_is_one_line_with_the_command(monkeypatch, fresh):
         fresh()
     text = str(caught.value)
     assert "cublasLt" in text
-    assert "pip install 'lowlevel[cublas13]'" in text
-    assert "lowlevel[cublas12]" in text
+    assert "pip install nvidia-cublas " in text
+    assert "nvidia-cublas-cu12" in text
     assert "\n" not in text
 
 
 def test_missing_pathfinder_names_its_extra(monkeypatch, fresh):
     monkeypatch.setitem(sys.modules, "cuda", None)
-    with pytest.raises(MissingError, match=r"cuda-pathfinder is missing: pip install 'lowlevel\[cu13\]'"):
+    with pytest.raises(MissingError, match=r"cuda-pathfinder is missing: pip install cuda-pathfinder"):
         fresh()
 
 

@@ -198,7 +198,7 @@ def test_matplotlib_missing_is_one_line_that_names_the_extra(tmp_path, monkeypat
     path = tmp_path / "main.json"
     results().save(path)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingError, match=r"pip install 'lowlevel\[plot\]'"):
+    with pytest.raises(MissingError, match="pip install matplotlib"):
         plots.figure_class()
     assert cli.main(["report", str(path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

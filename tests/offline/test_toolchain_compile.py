@@ -214,7 +214,7 @@ def test_a_missing_library_names_its_wheel(monkeypatch, module, wheel):
 @pytest.mark.parametrize("module", [nvrtc, nvjitlink])
 def test_missing_bindings_name_the_extra(monkeypatch, module):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(MissingError, match=r"pip install 'lowlevel\[cu13\]'"):
+    with pytest.raises(MissingError, match=r"pip install 'cuda-python==13"):
         module.bindings()
 
 

@@ -33,7 +33,7 @@ def bindings():
     try:
         from cuda.bindings import driver
     except ImportError:
-        text = "cuda.bindings is missing: pip install 'lowlevel[cu13]' (or [cu12])"
+        text = "cuda.bindings is missing: pip install 'cuda-python==13.0.*' (CUDA 12: '12.9.*')"
         raise (MissingError if _loads("libcuda.so.1") else NoDriverError)(text) from None
     try:
         (status,) = driver.cuInit(0)
