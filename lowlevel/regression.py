@@ -20,7 +20,7 @@ from lowlevel import report
 from lowlevel.results import Results, Row, runs
 
 #: Per cent. Two runs on one idle GPU differ by this much without a cause.
-LEAST = 1.0
+LEAST = 2.0
 #: ok first; a row that was ok and now is one of these is broken.
 BROKEN = ("wrong", "failed", "hang", "implausible")
 #: In the order of the table. `broken` and `worse` make the exit code 1.

@@ -41,7 +41,11 @@ def add(commands) -> None:
     parser.add_argument("a", type=Path, metavar="A.json", help="the results before")
     parser.add_argument("b", type=Path, metavar="B.json", help="the results after")
     parser.add_argument(
-        "--least", type=_percent, default=regression.LEAST, metavar="PERCENT", help="smaller changes are none (1)"
+        "--least",
+        type=_percent,
+        default=regression.LEAST,
+        metavar="PERCENT",
+        help="smaller changes are none (2: what runs of one commit differ by)",
     )
     parser.add_argument("--all", action="store_true", help="show the rows that are the same too")
     common.add_output(parser)
