@@ -7,24 +7,28 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+from lowlevel.catalog.entry import Kernel
 from lowlevel.catalog.select import select
 from lowlevel.commands import common
 from lowlevel.device.cuda.driver import probe
 from lowlevel.errors import MissingError, UsageError
+from lowlevel.progress import Progress
 
 _TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _DEADLINE_S = 300
-#: Small: the sanitizer runs kernels a hundred times slower. Tails in every dimension, and more than one tile.
-SHAPES = "65x97x70"
+#: At once: a run is mostly the start of its processes.
+_JOBS = 4
 
 
 def add(commands) -> None:
     parser = commands.add_parser(
         "sanitize",
-        help="run kernels at a small shape under compute-sanitizer",
-        description="Runs `lowlevel verify` of each kernel at a small shape under NVIDIA's compute-sanitizer. "
+        help="run kernels at small shapes under compute-sanitizer",
+        description="Runs `lowlevel verify` of each kernel at small shapes under NVIDIA's compute-sanitizer. "
         "Exit code 1 if a tool finds anything.",
     )
     parser.add_argument("words", nargs="*", metavar="NAME", help="kernels by name or glob (default: all)")
@@ -42,13 +46,33 @@ def run(arguments: argparse.Namespace) -> int:
     tool = sanitizer()
     if reason := probe():
         raise MissingError(f"sanitize needs a GPU: {reason}")
+    work = [(name, kernel, check) for kernel in kernels for name in names(kernel) for check in arguments.tool]
     rows = []
-    for kernel in kernels:
-        for check in arguments.tool:
-            found = sanitized(tool, check, kernel.label, kernel.operation)
-            rows.append({"kernel": kernel.shown, "tool": check, **found})
+    with Progress(len(work), "sanitizing") as progress, ThreadPoolExecutor(_JOBS) as pool:
+        runs = pool.map(lambda one: sanitized(tool, one[2], one[0], shapes(one[1])), work)
+        for (name, kernel, check), found in zip(work, runs, strict=True):
+            rows.append({"kernel": kernel.shown if name == kernel.label else name, "tool": check, **found})
+            progress.advance()
     common.print_rows(rows, arguments)
     return int(any(row["findings"] != 0 for row in rows))
+
+
+def names(kernel: Kernel) -> list[str]:
+    """What is run of a kernel: its first configuration, and the others where it chooses among them by shape."""
+    others = kernel.configs[1:] if kernel.choose else ()
+    first = kernel.variants()[0]
+    return [kernel.label, *(replace(first, config=config).name for config in others)]
+
+
+def shapes(kernel: Kernel) -> str:
+    """Small, since the sanitizer runs kernels a hundred times slower, but more than one tile in every dimension, once
+    with odd tails and once with rows that are multiples of 16 bytes."""
+    if kernel.operation == "probe":
+        return ""
+    m, n = (max(config.get(key, 64) for config in kernel.configs) for key in ("BM", "BN"))
+    if kernel.operation == "gemm":
+        return f"{m + 1}x{n + 1}x70,{m + 4}x{n + 4}x72"
+    return f"{m + 1}x{n + 33},{2 * m + 16}x{3 * n + 16}"
 
 
 def sanitizer() -> str:
@@ -59,10 +83,9 @@ def sanitizer() -> str:
     raise MissingError("compute-sanitizer is missing: put a CUDA toolkit's bin on PATH")
 
 
-def sanitized(tool: str, check: str, label: str, operation: str) -> dict:
+def sanitized(tool: str, check: str, name: str, shape: str) -> dict:
     """{'findings': count or None when the tool itself failed, 'said': its first finding or summary}."""
-    shape = [] if operation == "probe" else [SHAPES if operation == "gemm" else SHAPES.rsplit("x", 1)[0]]
-    command = [tool, "--tool", check, sys.executable, "-m", "lowlevel", "verify", label, *shape]
+    command = [tool, "--tool", check, sys.executable, "-m", "lowlevel", "verify", name, *([shape] if shape else [])]
     command += ["--in-process", "--kind", "integer", "--repeats", "1"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S)

@@ -10,11 +10,12 @@ import time
 import pytest
 
 from lowlevel import bench as bench_module
-from lowlevel import cli, doctor
+from lowlevel import catalog, cli, doctor
 from lowlevel.catalog.select import select
 from lowlevel.commands import bench, common, sanitize
 from lowlevel.device.cuda.errors import NoDriverError
 from lowlevel.errors import MissingError, UsageError
+from lowlevel.problems.shapes import parse_shape
 
 
 def run(capsys, *words) -> tuple[int, str, str]:
@@ -207,6 +208,37 @@ def test_help_teaches(capsys):
             cli.main(words)
         assert ended.value.code == 0
         assert "lowlevel" in capsys.readouterr().out
+
+
+def test_sanitizers_meet_more_than_one_tile_in_every_body():
+    for kernel in catalog.kernels():
+        if kernel.operation != "gemm":
+            continue
+        odd, even = parse_shape(sanitize.shapes(kernel))
+        for config in kernel.configs:
+            assert all(m > config["BM"] and n > config["BN"] for m, n, _ in (odd, even))
+        assert odd[1] % 4
+        assert even[1] % 4 == even[2] % 4 == 0
+    (fast,) = (k for k in catalog.kernels() if k.choose)
+    assert sanitize.names(fast)[0] == fast.label
+    assert [catalog.find(name).config for name in sanitize.names(fast)[1:]] == list(fast.configs[1:])
+
+
+def test_sanitizing_runs_every_tool_on_every_name(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(sanitize, "sanitizer", lambda: "tool")
+    monkeypatch.setattr(sanitize, "probe", lambda: None)
+
+    def sanitized(tool, check, name, shape):
+        seen.append((tool, check, name, shape))
+        return {"findings": int(check == "racecheck"), "said": ""}
+
+    monkeypatch.setattr(sanitize, "sanitized", sanitized)
+    code, out, _ = run(capsys, "sanitize", "cuda:gemm/08*", "--tool", "memcheck,racecheck", "--json")
+    assert code == 1
+    assert len(seen) == len(json.loads(out)) == 4
+    assert [(r["tool"], r["findings"]) for r in json.loads(out)] == [("memcheck", 0), ("racecheck", 1)] * 2
+    assert {name for _, _, name, _ in seen} == set(sanitize.names(next(k for k in catalog.kernels() if k.choose)))
 
 
 def test_sanitizer_summaries():
