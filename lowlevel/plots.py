@@ -272,14 +272,14 @@ def _legend(figure: Figure, rows: Sequence[Row]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """The bars of one problem: for each rung, the row of each language; and the library's row as a line."""
+    """The bars of one problem: for each rung, the row of each language; and the library's row, drawn as a line."""
 
     title: str
     unit: str
     rungs: tuple[str, ...]
     languages: tuple[str, ...]
     bars: Mapping[tuple[str, str], Row]
-    library: Row | None
+    baseline: Row | None
 
 
 def panels(rows: Sequence[Row], shape: str | None = None) -> list[Panel]:
@@ -370,7 +370,7 @@ def ladder(results: Results, shape: str | None = None) -> Figure:
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     width = 0.8 / len(panel.languages)
-    highest = max([rate(r) or 0 for r in (*panel.bars.values(), panel.library) if r], default=0)
+    highest = max([rate(r) or 0 for r in (*panel.bars.values(), panel.baseline) if r], default=0)
     for offset, language in enumerate(panel.languages):
         for at, name in enumerate(panel.rungs):
             row = panel.bars.get((name, language))
@@ -382,10 +382,10 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
                 continue
             axes.bar(x, rate(row), width * 0.94, color=LANGUAGE_COLOURS[language])
             _bar_label(axes, x, rate(row), rate(row) > 0.15 * highest, language)
-    if panel.library is not None:
-        axes.axhline(rate(panel.library), color="black", linewidth=1)
-        text = f"{rung(panel.library.variant)} {_digits(rate(panel.library))}"
-        at = (0, rate(panel.library))
+    if panel.baseline is not None:
+        axes.axhline(rate(panel.baseline), color="black", linewidth=1)
+        text = f"{rung(panel.baseline.variant)} {_digits(rate(panel.baseline))}"
+        at = (0, rate(panel.baseline))
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
         axes.annotate(text, at, (2, 5), xycoords=("axes fraction", "data"), textcoords="offset points", bbox=box)
     many = len(panel.rungs) > 4

@@ -15,7 +15,7 @@
 // Shared    STAGES x As[BK][BM + 4]   As[stage][k][m], transposed; a warp copies 8 k of 4 rows, to 32 banks
 //           STAGES x Bs[BK][BN]       Bs[stage][k][n]
 //           128 x 256 x 16 and 3 stages: 25344 + 49152 = 74496 bytes, dynamic.
-// Registers 128 sums and two sets of fragments, some 235 of 255. On sm_90 the register file behaves like two banks,
+// Registers 128 sums and two sets of fragments, some 230 of 255. On sm_90 the register file behaves like two banks,
 //           even and odd numbers, that give one operand a clock each; an operand that the instruction before kept by
 //           .reuse is free. So an FFMA takes one clock where a is kept and b and the sum differ in parity, else two.
 //           Hence
@@ -66,7 +66,7 @@ constexpr int A_PASSES = BM / (THREADS / 8), A_COPIES = A_PASSES * BK / 8;
 constexpr int B_ROWS = 4 * THREADS / BN, B_COPIES = BK / B_ROWS;
 constexpr int B_APART = BN / 4;
 constexpr int COPIES = A_COPIES + B_COPIES;
-constexpr int COPIES_A_STEP = 2;  // more at once make the loads of fragments wait behind them
+constexpr int COPIES_A_STEP = 2;  // more at once, and the loads of fragments wait behind them
 static_assert(COPIES <= COPIES_A_STEP * (K_SLICE - 1), "all are started before the last k of a block");
 
 template <bool WIDE>

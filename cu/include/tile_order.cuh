@@ -13,8 +13,7 @@ struct TileIndex {
 //     group = 1          A in long runs; C in runs of one tile, each in another row
 //     group = sqrt(F)    both alike
 //     group = tiles_m    C in whole rows, neighbours by consecutive blocks; A in runs of a few tiles
-// Measured on an H200 with 8192 and 16384 rows: 256, there all rows of tiles, moves a few per cent more than 8. Long
-// runs of writes are worth more than long runs of reads. Presumed, why: DRAM serves the lines of an open page much
+// Presumed: long runs of writes are worth more than long runs of reads. DRAM serves the lines of an open page much
 // faster than it opens the next. Loads wait in queues, where those to one page can be served together; a written line
 // waits in L2 until it is evicted, and finds its neighbours there only if they were written at about the same time.
 __device__ __forceinline__ TileIndex tile_of_block(int block, int tiles_m, int tiles_n, int group) {

@@ -7,10 +7,10 @@
 //
 // Tile      TILE_M x TILE_N = 64 x 64 words; multiples of 32. A word is one element of 4 bytes or two of 2, as in 02.
 //           A row of the tile is 256 bytes, two neighbouring lines, in A and in C alike. With 64 x 32 those of A are
-//           one line: measured, a few per cent slower.
+//           one line.
 // Order     Blocks walk the tiles in strips of GROUP = 256 rows of tiles (tile_order.cuh): down all of A, where it has
-//           no more than that, so that the blocks which run at once write whole rows of C. Measured, a few per cent
-//           faster than strips of 8 rows, whose blocks write runs of 8 tiles; tile_order.cuh says why that may be.
+//           no more than that, so that the blocks which run at once write whole rows of C; in strips of 8 they write
+//           runs of 8 tiles. tile_order.cuh says what that is presumed to be worth; both are in the catalog, measure.
 // Threads   32 x ROWS = 32 x 8: a warp moves 32 words of a row, one line of 128 bytes, at a time. A thread has 16 loads
 //           in flight before the barrier (32 with 2-byte elements).
 // Shared    64 x 64 words:  bytes     0 .. 16383  tile[0], word (m, n) at byte 256 m + 4 (n ^ (m % 32))

@@ -7,7 +7,7 @@
 // Vector    16 bytes: E = 4 elements of 4 bytes, or 8 of 2.
 // Tile      TILE_M x TILE_N sub-tiles; with 16 x 16, 64 x 64 elements of 4 bytes or 128 x 128 of 2.
 // Order     Blocks walk the tiles in strips of GROUP = 256 rows of tiles (tile_order.cuh), so that those that run at
-//           once write whole rows of C; with 8, runs of 8 tiles. Measured, 256 is a few per cent faster.
+//           once write whole rows of C; with 8, runs of 8 tiles.
 // Threads   THREADS; sub-tile number s, at (mv, nv) = (s / TILE_N, s % TILE_N), belongs to thread s % THREADS. A thread
 //           has E loads of 16 bytes in flight for each of its sub-tiles.
 // Warps     Load: 16 lanes take 256 bytes of a row, the other 16 of the row E below. Store: two rows of C, 256 bytes
@@ -22,8 +22,7 @@
 //           multiples of 16 bytes, otherwise element by element, lanes along the row, through the same tile. The
 //           element-wise write to shared memory has 4-way conflicts (8-way with 2-byte elements).
 // Stream    STREAM = 1 marks loads and stores 'evict first': no byte is touched twice, so none is worth a line of L2
-//           longer than it takes to fill or drain it. Measured, a gain of less than a per cent. Element-wise tails are
-//           not marked.
+//           longer than it takes to fill or drain it. Element-wise tails are not marked.
 // Limit     Device memory.
 
 #include "tile_order.cuh"

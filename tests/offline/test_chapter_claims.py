@@ -321,7 +321,7 @@ def test_launches_of_a_decode_step():
 def test_rule_1_shared_memory_does_not_follow_the_product():
     square, long = operand_stages(128, 128, 32, 4, 2), operand_stages(512, 32, 32, 4, 2)
     says(f"{square // 1024} KiB for 128 x 128 and {long // 1024} KiB for 512 x 32")
-    says(f"{256 * 192 * 4 // 1024} KiB of registers")
+    says(f"{256 * 128 * 4 // 1024} KiB of registers")
     assert H200.registers_per_sm * 4 == 256 * 1024
 
 
@@ -536,6 +536,25 @@ def rate(rows, variant, shape, dtype="fp32", language=""):
 
 
 CUBES = [(size,) * 3 for size in (1024, 2048, 4096, 8192)]
+
+
+def test_the_rates_quoted_are_those_of_the_file(rows):
+    cube, qkv = CUBES[0], (2048, 2304, 768)
+    naive, tiled = (rate(rows, f"gemm/{name}", cube, language="cuda") for name in ("01_naive", "02_tiled"))
+    fp32, tf32, fp16 = (rate(rows, "library/cublas", cube, dtype) for dtype in ("fp32", "tf32", "fp16"))
+    best = rate(rows, "library/cublaslt", cube)
+    says(f"naive {naive:.1f}, tile {tiled:.1f}, cuBLAS fp32 {fp32:.1f} (best library {best:.1f}), tf32 {tf32:.0f}")
+    says(f"fp16 {fp16:.0f} (tensor rows in NT)")
+    fp16, bf16 = (rate(rows, "library/cublaslt", CUBES[3], dtype) for dtype in ("fp16", "bf16"))
+    share = [100 * value / (peak(H200, "fp16") / 1e12) for value in (fp16, bf16)]
+    says(f"{fp16:.0f} (fp16) and {bf16:.0f} TFLOP/s (bf16), {share[0]:.0f} and {share[1]:.0f} % of the peak")
+    cublas, best = (rate(rows, f"library/{name}", qkv, "bf16") for name in ("cublas", "cublaslt"))
+    tiled = rate(rows, "gemm/02_tiled", qkv, language="cuda")
+    says(f"cuBLAS is {cublas / tiled:.0f} times and the best library {best / tiled:.0f} times as fast")
+    says(f"({cublas:.0f} and {best:.0f} against {tiled:.1f} TFLOP/s")
+    says(f"({rate(rows, 'library/cublas', qkv):.0f} to {cublas:.0f} TFLOP/s)")
+    hosts = [r.host_us for r in rows if r.language in ("cuda", "ptx") and r.host_us]
+    says(f"{min(hosts):.1f} to {max(hosts):.1f} for our kernels in the main suite")
 
 
 def test_the_naive_kernel_is_over_the_chapters_roof(rows):

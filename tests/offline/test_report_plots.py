@@ -100,7 +100,7 @@ def test_the_ladder_has_languages_side_by_side_and_the_library_as_a_line():
     (panel,) = plots.panels(results().rows)
     assert (panel.title, panel.unit) == ("gemm 4096, fp32, NN", "TFLOP/s")
     assert (panel.rungs, panel.languages) == (("gemm/01_naive", "gemm/02_tiled"), ("cuda", "ptx"))
-    assert panel.library.variant == "library/cublas"
+    assert panel.baseline.variant == "library/cublas"
     figure = plots.ladder(results())
     bars = {(round(b.get_x() + b.get_width() / 2, 2), b.get_height()) for b in figure.axes[0].patches}
     assert bars == {(-0.2, 5.0), (0.2, 4.0), (0.8, 9.0)}
@@ -141,7 +141,7 @@ def test_moves_have_a_panel_in_gb_per_s():
         Row(variant="library/copy", language="library", gb_per_s=4000.0, **shape),
     ]
     (panel,) = plots.panels(rows)
-    assert (panel.unit, panel.rungs, panel.library.gb_per_s) == ("GB/s", ("transpose/01_naive",), 4000.0)
+    assert (panel.unit, panel.rungs, panel.baseline.gb_per_s) == ("GB/s", ("transpose/01_naive",), 4000.0)
 
 
 def test_the_same_rows_give_the_same_svg(tmp_path):
