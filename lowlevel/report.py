@@ -10,9 +10,11 @@ from pathlib import Path
 from tabulate import tabulate
 
 from lowlevel import paths
+from lowlevel.catalog import ladder
 from lowlevel.errors import UsageError
 from lowlevel.results import Results, Row, runs
 
+_LADDER = re.compile(r"(<!-- lowlevel:ladder -->\n).*?(<!-- /lowlevel:ladder -->)", re.DOTALL)
 _MARKER = re.compile(r"(<!-- lowlevel:table (\S+) (\S+) -->\n).*?(<!-- /lowlevel:table -->)", re.DOTALL)
 
 
@@ -188,7 +190,8 @@ def environment_line(results: Results) -> str:
 
 
 def update_markers(text: str, results: Mapping[str, Results]) -> str:
-    """The text with each `<!-- lowlevel:table FILE VIEW -->` block filled from that file's rows.
+    """The text with each `<!-- lowlevel:table FILE VIEW -->` block filled from that file's rows, and the
+    `<!-- lowlevel:ladder -->` block from the catalog.
 
     FILE is `<gpu>/<suite>` below bench/results. Raises UsageError for a file or view that does not exist.
     """
@@ -202,6 +205,7 @@ def update_markers(text: str, results: Mapping[str, Results]) -> str:
         found = results[name]
         return f"{match[1]}{VIEWS[view](found.rows)}\n\n{environment_line(found)}\n{match[4]}"
 
+    text = _LADDER.sub(lambda match: f"{match[1]}{ladder.markdown()}\n{match[2]}", text)
     return _MARKER.sub(fill, text)
 
 

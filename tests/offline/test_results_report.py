@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lowlevel import paths, report
+from lowlevel import catalog, paths, report
 from lowlevel.errors import UsageError
 from lowlevel.results import SCHEMA, STATUSES, Results, Row, check_writable, keep_previous, runs
 
@@ -105,6 +105,16 @@ def test_markers_are_filled_and_filled_again(tmp_path):
     assert once.startswith("a\n<!-- lowlevel")
     assert once.endswith("<!-- /lowlevel:table -->\nb\n")
     assert report.update_markers(once, results) == once
+
+
+def test_the_ladder_is_the_catalog():
+    """So that a new kernel needs no line of its own in the README."""
+    text = report.update_markers("<!-- lowlevel:ladder -->\nold\n<!-- /lowlevel:ladder -->\n", {})
+    assert "old" not in text
+    for kernel in catalog.kernels():
+        assert (f"]({kernel.path})" in text) == (kernel.operation != "probe")
+        assert kernel.operation == "probe" or catalog.idea(kernel) in text
+    assert "<!-- lowlevel:ladder -->" in (paths.kernel_root() / "README.md").read_text()
 
 
 def test_markers_that_ask_for_nothing_known(tmp_path):
