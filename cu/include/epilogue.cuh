@@ -7,27 +7,30 @@
 //   residual   alpha acc + residual[m][n]
 //
 // The kernel's last parameter is one of these structs, 24 bytes; pointers that an epilogue does not use are null.
+// What is added has C's type; the arithmetic is fp32.
 // alpha is 1 here, as in the library's calls, but the compiler does not know it.
 #pragma once
+
+#include "element.cuh"
 
 struct Epilogue {
     float alpha;
     int ld_residual;  // elements between rows of residual
-    const float* bias;
-    const float* residual;
+    const Output* bias;
+    const Output* residual;
 
     // The value to store at C[m][n].
     __device__ __forceinline__ float operator()(float acc, int m, int n) const {
         const float x = alpha * acc;
 #if defined(EPILOGUE_BIAS)
-        return x + bias[n];
+        return x + to_float(bias[n]);
 #elif defined(EPILOGUE_BIAS_RELU)
-        return fmaxf(x + bias[n], 0.0f);
+        return fmaxf(x + to_float(bias[n]), 0.0f);
 #elif defined(EPILOGUE_BIAS_SILU)
-        const float y = x + bias[n];
+        const float y = x + to_float(bias[n]);
         return y / (1.0f + __expf(-y));
 #elif defined(EPILOGUE_RESIDUAL)
-        return x + residual[(long long)m * ld_residual + n];
+        return x + to_float(residual[(long long)m * ld_residual + n]);
 #else
         return x;
 #endif
