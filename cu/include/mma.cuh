@@ -19,7 +19,9 @@ constexpr int MMA_M = 16, MMA_N = 8, MMA_K = 32 / sizeof(Operand);
 struct Sums {
 #if defined(TYPE_FP16_ACC16)
     unsigned pair[2] = {};  // elements 0, 1 and 2, 3, fp16
-    __device__ __forceinline__ float at(int i) const { return fp16_to_float((unsigned short)(pair[i / 2] >> i % 2 * 16)); }
+    __device__ __forceinline__ float at(int i) const {
+        return fp16_to_float((unsigned short)(pair[i / 2] >> i % 2 * 16));
+    }
 #else
     Sum element[4] = {};
     __device__ __forceinline__ Sum at(int i) const { return element[i]; }

@@ -42,7 +42,7 @@ def owner_of_register_tile(config: Config, row: int, column: int) -> int:
 
 def threads_of_warps(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
     """A warp for each WM x WN of the tile, KGROUPS times."""
-    return 32 * (config["BM"] // config["WM"]) * (config["BN"] // config["WN"]) * config["KGROUPS"]
+    return 32 * (config["BM"] // config["WM"]) * (config["BN"] // config["WN"]) * config.get("KGROUPS", 1)
 
 
 def owner_in_warp_tile(config: Config, row: int, column: int) -> int:
@@ -51,6 +51,14 @@ def owner_in_warp_tile(config: Config, row: int, column: int) -> int:
     row, column = row % config["BM"], column % config["BN"]
     warp = row // config["WM"] * (config["BN"] // config["WN"]) + column // config["WN"]
     return 32 * warp + column % 32 // 4 * 4 + row % 16 // 4
+
+
+def owner_of_mma(config: Config, row: int, column: int) -> int:
+    """The thread whose sums hold an element where each warp has WM x WN of the tile in mma.sync's 16 x 8: row r of 8
+    is held by lanes 4 r .. 4 r + 3, two columns each."""
+    row, column = row % config["BM"], column % config["BN"]
+    warp = row // config["WM"] * (config["BN"] // config["WN"]) + column // config["WN"]
+    return 32 * warp + row % 8 * 4 + column % 8 // 2
 
 
 def column_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:

@@ -48,3 +48,12 @@ def test_verification_meets_whole_tiles_with_and_without_aligned_rows(variant):
     whole = [p for p in problems_of(variant, "") if p.m >= side_m and p.n >= side_n]
     aligned = {(p.lda % per_vector == 0, p.ldc % per_vector == 0) for p in whole}
     assert aligned == {(True, True), (True, False), (False, True), (False, False)}
+
+
+def test_owner_of_mma_gives_each_lane_its_two_rows_and_columns_of_every_16_by_8():
+    config = {"BM": 64, "BN": 32, "WM": 32, "WN": 16}
+    owners = [[rules.owner_of_mma(config, row, column) for column in range(32)] for row in range(64)]
+    assert rules.threads_of_warps(config, None, None) == 128
+    assert {thread for row in owners for thread in row} == set(range(128))
+    assert [owners[r][c] for r, c in ((0, 0), (0, 1), (0, 2), (1, 0), (8, 0), (16, 8))] == [0, 0, 1, 4, 0, 0]
+    assert (owners[0][16], owners[32][0], owners[39][23]) == (32, 64, 127)
