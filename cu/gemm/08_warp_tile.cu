@@ -43,6 +43,7 @@ constexpr int A_PITCH = BM + 4;
 constexpr int A_STAGE = BK * A_PITCH, B_STAGE = BK * BN;
 constexpr int K_SLICE = BK / KGROUPS;  // of a k-block, for one group of warps
 constexpr int RASTER = 8;              // rows of tiles in a group
+constexpr bool FIRST_BACKWARDS = KGROUPS == 1;  // of the serpentine's rows: whichever ptxas makes the faster code of
 static_assert(K_SLICE % 2 == 0, "two sets of fragments take turns, also from one k-block to the next");
 static_assert(BK % 8 == 0 && BM % (THREADS / 8) == 0, "whole passes of 8 k and THREADS / 8 rows over A");
 static_assert(BK * BN % (4 * THREADS) == 0 && 4 * THREADS % BN == 0, "whole passes of whole rows over B");
@@ -59,9 +60,8 @@ __device__ Tile tile_of_block(int block, int M, int N) {
 }
 
 // A thread's share of the copies of one k-block. They are started a few at a time, between the FMAs of another k-block,
-//   so
-// each needs little besides itself: addresses are kept, and each row has a bound for k, 0 where it lies outside. What
-// is outside reads nothing, whatever its address.
+// so each needs little besides itself: addresses are kept, and each row has a bound for k, 0 where it lies outside.
+// What is outside reads nothing, whatever its address.
 constexpr int A_PASSES = BM / (THREADS / 8), A_COPIES = A_PASSES * BK / 8;
 constexpr int B_ROWS = 4 * THREADS / BN, B_COPIES = BK / B_ROWS;
 constexpr int B_APART = BN / 4;
@@ -148,7 +148,7 @@ __device__ __forceinline__ void multiply(const float (&a)[TM], const float (&b)[
     for (int i = 0; i < TM; ++i)
 #pragma unroll
         for (int step = 0; step < TN; ++step) {
-            const int j = i % 2 ? step : TN - 1 - step;  // the other way round ptxas keeps less in the reuse cache
+            const int j = (i % 2 == 1) == FIRST_BACKWARDS ? step : TN - 1 - step;
             acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
         }
 }
@@ -189,10 +189,10 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
         for (int k = 0; k < K_SLICE; ++k) {
             // The fragments of the next k, or of the next block's first, while this k is multiplied.
             if (k + 1 < K_SLICE) {
-                load(stage, k + 1, (k + 1) % 2);
 #pragma unroll
                 for (int index = k * COPIES_A_STEP; index < min((k + 1) * COPIES_A_STEP, COPIES); ++index)
                     copies.start(index, free_stage);
+                load(stage, k + 1, (k + 1) % 2);
             } else {
                 copies.finish();
                 cp_async_wait<STAGES - 2>();

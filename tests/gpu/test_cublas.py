@@ -9,7 +9,7 @@ from lowlevel.cublas import libraries
 from lowlevel.cublas.contenders import GemmContender, Session
 from lowlevel.cublas.lt import LtContender
 from lowlevel.cublas.separate import SeparateContender
-from lowlevel.dtypes import BF16, FP8, FP16, FP16_ACC16, FP32, INT8, TF32
+from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP16_ACC16, FP32, INT8, TF32
 from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.gemm import LAYOUTS, Gemm
 from lowlevel.verify import Checker
@@ -175,11 +175,15 @@ def with_epilogues(type_, *epilogues: str) -> list[Gemm]:
     return [Gemm(*shape, type_, "NN", *leading, epilogue=e) for e in epilogues for shape, leading in shapes]
 
 
-def assert_finished(operands: Operands, got: np.ndarray) -> None:
-    """Right by the problem's own reference and bound, as the checker has it."""
+def assert_finished(operands: Operands, got: np.ndarray, rounded_before: float = 0.0) -> None:
+    """Right by the problem's own reference and bound, as the checker has it.
+
+    rounded_before: the unit roundoff of C's type where the product may be stored in it before the addend is added.
+    """
+    product = np.abs(operands.reference()[0])
     for part in operands.problem.expected(operands.inputs):
         error = np.abs(got[part.rows][:, part.columns].astype(np.float64) - part.value)
-        bad = ~(error <= part.bound)
+        bad = ~(error <= part.bound + rounded_before * product[part.rows][:, part.columns])
         assert not bad.any(), f"{bad.sum()} of {bad.size} wrong"
 
 
@@ -211,16 +215,22 @@ def test_a_separate_epilogue_replays_from_a_graph(device, on):
 @pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "residual"])
 @pytest.mark.parametrize("type_", [FP32, TF32, FP16, BF16], ids=lambda t: t.name)
 def test_each_algorithm_of_lt_fuses_epilogues(device, on, type_, epilogue):
-    """Two sets of operands share a plan, each with its own bias."""
+    """Two sets of operands share a plan, each with its own bias.
+
+    cuBLASLt 13.1 has algorithms that store a 16-bit product before they add the bias, one rounding more than a fused
+    epilogue needs: of 65x129x257 in bf16 all of them. Here they pass with that rounding; `bench` holds them to the
+    bound of everyone else and passes over those that leave it.
+    """
     require(device, type_)
     contender = LtContender()
+    rounding = ELEMENTS[type_.output].roundoff if ELEMENTS[type_.output].bytes == 2 else 0.0
     for problem in with_epilogues(type_, epilogue):
         sets = [on(problem, problem.inputs(seed)) for seed in (1, 2)]
         calls = [contender.candidates(device, problem, operands.buffers) for operands in sets]
         assert calls[0]
         for operands, candidates in zip(sets, calls, strict=True):
             for call in candidates:
-                assert_finished(operands, operands.run(call))
+                assert_finished(operands, operands.run(call), rounding)
 
 
 def test_lt_adds_a_residual_to_int8(device, on):
