@@ -177,6 +177,7 @@ VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
     "libraries": lambda rows: matrix(
         [r for r in rows if r.op == "gemm" and r.language == "library" and r.dtype != "fp32"], _rate_and_ratio
     ),
+    "epilogues": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.epilogue != "none"], _rate_and_ratio),
     "moves": lambda rows: matrix([r for r in rows if r.op in ("transpose", "copy")], _rate_and_ratio),
     "probes": lambda rows: probes([r for r in rows if r.op == "probe"], markdown=True),
 }
