@@ -61,6 +61,14 @@ def owner_of_mma(config: Config, row: int, column: int) -> int:
     return 32 * warp + row % 8 * 4 + column % 8 // 2
 
 
+def owner_in_strips(config: Config, row: int, column: int) -> int:
+    """The thread that stores an element where each warp stores WM x WN of the tile in strips of 16 rows, its lanes
+    taking pairs of columns one after another."""
+    row, column = row % config["BM"], column % config["BN"]
+    warp = row // config["WM"] * (config["BN"] // config["WN"]) + column // config["WN"]
+    return 32 * warp + (row % 16 * config["WN"] + column % config["WN"]) // 2 % 32
+
+
 def column_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
     """A block for each tile in one dimension, for a kernel that orders its tiles itself."""
     along_n, along_m, _ = tiles(config, problem, limits)

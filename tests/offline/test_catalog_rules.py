@@ -57,3 +57,11 @@ def test_owner_of_mma_gives_each_lane_its_two_rows_and_columns_of_every_16_by_8(
     assert {thread for row in owners for thread in row} == set(range(128))
     assert [owners[r][c] for r, c in ((0, 0), (0, 1), (0, 2), (1, 0), (8, 0), (16, 8))] == [0, 0, 1, 4, 0, 0]
     assert (owners[0][16], owners[32][0], owners[39][23]) == (32, 64, 127)
+
+
+def test_owner_in_strips_gives_pairs_of_columns_to_lanes_in_turn():
+    config = {"BM": 64, "BN": 64, "WM": 32, "WN": 32}
+    owners = [[rules.owner_in_strips(config, row, column) for column in range(64)] for row in range(64)]
+    assert {thread for row in owners for thread in row} == set(range(128))
+    assert [owners[r][c] for r, c in ((0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (16, 30))] == [0, 0, 1, 16, 0, 15]
+    assert (owners[0][32], owners[32][0], owners[33][63]) == (32, 64, 127)

@@ -1,0 +1,22 @@
+// A tile in shared memory without a pad and without bank conflicts: chunks of 16 bytes change places inside their row.
+//
+// 128 bytes are one pass over the 32 banks, so a chunk's group of 4 banks is its place modulo 8. ldmatrix and stores of
+// 16 bytes serve eight chunks at a time, and want them in eight different groups. In plain rows of 128 bytes, chunk c
+// of every row lies in group c: eight rows, one group, eight passes. So the row's number is XORed into the chunk's:
+//
+//   row 0   0 1 2 3 4 5 6 7      chunk c of row r lies at place c ^ r % 8. Eight chunks of one row still fill the row,
+//   row 1   1 0 3 2 5 4 7 6      and eight rows' chunks c are now in eight different places.
+//   row 2   2 3 0 1 6 7 4 5
+//
+// Rows of 64 or 32 bytes lie two or four to a pass. These differ in their groups already, and share one XOR; with a
+// plain c ^ r, rows 0 and 3 of 64 bytes would meet in one group.
+#pragma once
+
+// Bytes from the tile's first to those of chunk `chunk` of row `row`. The tile starts at a multiple of 128 bytes.
+template <int ROW_BYTES>
+__device__ __forceinline__ unsigned swizzled(unsigned row, unsigned chunk) {
+    constexpr unsigned CHUNKS = ROW_BYTES / 16;
+    constexpr unsigned ROWS_A_PASS = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;
+    static_assert((CHUNKS & (CHUNKS - 1)) == 0, "the XOR stays inside a row of 2, 4, 8 ... chunks");
+    return row * ROW_BYTES + (chunk ^ row / ROWS_A_PASS % CHUNKS) * 16;
+}
