@@ -335,7 +335,7 @@ class Bench:
 def repro(problem: Problem, name: str, options: BenchOptions) -> str:
     """The command that measures a row again; a library's row comes with any kernel of its problem, or with none."""
     words = ["lowlevel bench", f"'{name}'"]
-    if problem.operation != "probe":
+    if problem.operation not in ("probe", "ceiling"):  # their size is their own
         words.append(problem.label)
     if name.startswith("library/"):
         words += [f"--dtype {problem.type.name}", *([f"--layout {problem.layout}"] if problem.layout else [])]

@@ -1,8 +1,8 @@
-"""Probes: small kernels that prove one thing each that the launch layer promises."""
+"""Probes: small kernels that prove one thing each that the launch layer promises, or measure one thing each."""
 
 from lowlevel.catalog.entry import Expect, Kernel, Launch, Rule, Step
 from lowlevel.catalog.rules import block_a_segment, block_an_sm, tiles, word_a_block
-from lowlevel.dtypes import WORDS
+from lowlevel.dtypes import BF16, FP16, WORDS
 
 
 def _multiple(words: int) -> tuple[Rule, ...]:
@@ -73,5 +73,16 @@ KERNELS = (
         params=("map_A", "C", "M", "N", "ldc"),
         launch=Launch(block=128, grid=tiles),
         expect=Expect(sass={"sm_90": ("UTMALDG.2D", "SYNCS")}),
+    ),
+    Kernel(
+        "cuda",
+        "probe/mma_ceiling",
+        entry="mma_ceiling",
+        idea="mma.sync with all its operands in registers: the rate that no kernel made of it exceeds",
+        archs=("sm_80",),
+        types=(BF16, FP16),
+        params=("A", "B", "C", "repetitions", "copies"),
+        launch=Launch(block=256, grid=block_an_sm),
+        expect=Expect(sass={"sm_80": ("HMMA.16816.F32",)}),
     ),
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowlevel.catalog.entry import Variant
+from lowlevel.dtypes import WORDS
 from lowlevel.errors import UsageError
 from lowlevel.problems.base import Problem
+from lowlevel.problems.ceiling import Ceiling
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Copy, Transpose
 from lowlevel.problems.probe import Probe
@@ -14,10 +16,11 @@ from lowlevel.problems.probe import Probe
 
 def make_problem(variant: Variant, shape: Sequence[int] = ()) -> Problem:
     """`shape` is M, N, K for a gemm, M, N for what moves elements, one number for a cube or square, and nothing for
-    a probe, whose size is its own. Raises UsageError for another count of numbers."""
+    a probe, whose size is its own. A probe of words is one of the launch layer, of other types one of arithmetic.
+    Raises UsageError for another count of numbers."""
     operation = variant.kernel.operation
     if operation == "probe":
-        return Probe(variant.kernel.rung)
+        return Probe(variant.kernel.rung) if variant.type == WORDS else Ceiling(variant.type)
     if operation == "gemm":
         return Gemm(*_numbers(variant, shape, 3), variant.type, variant.layout, epilogue=variant.epilogue)
     moves = {"transpose": Transpose, "copy": Copy}

@@ -12,8 +12,10 @@ from test_measure import StillClock
 
 from lowlevel import bench, gpu_worker, suite
 from lowlevel.bench import BenchOptions, run_bench
+from lowlevel.dtypes import BF16
 from lowlevel.errors import CompileError, DeviceError, UsageError
 from lowlevel.measure import rounds
+from lowlevel.problems.ceiling import Ceiling
 from lowlevel.results import Results, runs
 from lowlevel.worker import WorkerDied, WorkerHung
 
@@ -216,6 +218,18 @@ def test_probes_are_verified_and_not_timed(gpu, tmp_path, monkeypatch):
     assert "Probes of the launch layer" in text
 
 
+def test_a_probe_of_arithmetic_is_timed_and_has_a_rate(gpu, tmp_path, monkeypatch):
+    right = lambda operands: next(Ceiling(BF16).expected(operands)).value  # noqa: E731
+    monkeypatch.setattr(gpu_worker, "contender", lambda name, _p, _b: FakeContender(name, right, 4000.0))
+    code, saved, text = run(tmp_path, patterns=("probe/mma_ceiling",), dtypes=("bf16",), shapes="")
+    (row,) = saved.rows
+    assert (code, row.status, row.op) == (0, "ok", "ceiling")
+    assert row.tflops == pytest.approx(2 * 512 * 64 * 32 * 2**20 / 4000e-6 / 1e12)
+    assert row.percent_of_peak == pytest.approx(100 * row.tflops / (132 * 4096 * 1980e6 / 1e12))
+    assert row.repro == "lowlevel bench 'cuda:probe/mma_ceiling[bf16]'"
+    assert "ceiling 512 x 64" in text
+
+
 def test_a_transpose_is_compared_with_copies(gpu, tmp_path, monkeypatch):
     def mover(name, _p, _b):
         if name.startswith(("library", "cuda:copy")):
@@ -239,7 +253,7 @@ def test_every_suite_loads_and_names_only_what_exists():
         assert loaded.groups
         assert loaded.budget_s > 0
     operations = {g.problem.operation for g in suite.load("main").groups}
-    assert operations == {"gemm", "transpose", "copy", "probe"}
+    assert operations == {"gemm", "transpose", "copy", "probe", "ceiling"}
     types = {g.problem.type.dtype for g in suite.load("main").groups if g.problem.operation == "gemm"}
     assert types == {"fp32", "tf32", "fp16", "bf16", "fp8"}
 

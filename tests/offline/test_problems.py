@@ -1,11 +1,16 @@
 """Inputs, references and bounds of every operation."""
 
+import math
+
 import numpy as np
 import pytest
 
+from lowlevel import catalog
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP16_ACC16, FP32, INT8, MOVE16, MOVE32, TF32
 from lowlevel.errors import UsageError
+from lowlevel.problems.ceiling import Ceiling
 from lowlevel.problems.gemm import LAYOUTS, Gemm, round_to_tf32, sampled
+from lowlevel.problems.make import make_problem
 from lowlevel.problems.move import Copy, Transpose
 from lowlevel.problems.probe import PROBES, Probe
 from lowlevel.problems.shapes import edge_shapes, parse_shape
@@ -149,3 +154,30 @@ def test_elements_have_their_unit_roundoff():
         one = np.array([1.0, 1.0 + 2 * element.roundoff, 1.0 + 0.9 * element.roundoff]).astype(element.numpy)
         assert float(one[1]) > 1.0
         assert float(one[2]) == 1.0
+
+
+@pytest.mark.parametrize("type_", [BF16, FP16], ids=lambda t: t.name)
+def test_a_ceiling_is_exact_and_tells_one_repetition_too_few(type_):
+    problem = Ceiling(type_)
+    inputs = problem.inputs(3)
+    (part,) = problem.expected(inputs)
+    assert part.bound is None
+    assert part.value.shape == problem.operands()[-1].shape
+    a, b = (inputs[name].astype(np.float64) for name in ("A", "B"))
+    assert part.value[512 + 5][7] == a[5] @ b[7]
+    assert problem.flops == 2 * math.prod(problem.dimensions[name] for name in "mnk")
+    # What one block of a GPU of eight SMs has in its sums, with the half of a product that is undone afterwards.
+    most = problem.scalars()["repetitions"] // 8
+    largest = most * np.abs(part.value).max() + (np.abs(a[:, :16]) @ np.abs(b[:, :16]).T).max()
+    assert largest < 2**24
+    assert np.float32((most - 1) * part.value.max()) / np.float32(most) != part.value.max()
+    # Data that uses all 8 bits of a bf16, of both signs, and no column of C that is all zero.
+    assert {int(np.abs(x).max()).bit_length() for x in (a, b)} <= {7, 8}
+    assert (np.abs(part.value[:512]).max(axis=0) > 0).all()
+    assert (np.unique(part.value[:512], axis=0).shape[0]) > 16
+
+
+def test_a_probe_of_arithmetic_is_a_ceiling():
+    kinds = {v.kernel.rung: type(make_problem(v)) for v in catalog.variants() if v.kernel.operation == "probe"}
+    assert kinds["mma_ceiling"] is Ceiling
+    assert {rung for rung, kind in kinds.items() if kind is Probe} == set(PROBES)
