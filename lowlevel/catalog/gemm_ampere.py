@@ -1,10 +1,11 @@
 """The matmul ladder on Ampere's tensor cores: mma.sync, for sm_80 and anything newer."""
 
-from lowlevel.catalog.entry import Expect, Kernel, Launch
+from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import owner_in_strips, owner_of_mma, threads_of_warps, tiles
 from lowlevel.dtypes import BF16, FP16, FP16_ACC16
 
-_PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc", "epilogue")
+_PLAIN = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
+_PARAMS = (*_PLAIN, "epilogue")
 _EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
 _TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
 _LAUNCH = Launch(block=threads_of_warps, grid=tiles)
@@ -54,5 +55,56 @@ KERNELS: tuple[Kernel, ...] = (
         epilogues=_EPILOGUES,
         owner=owner_of_mma,
         expect=Expect(sass={"sm_80": ("LDG.E.128", "STS.128", "LDSM.16.M88.4", "HMMA.16816", "BAR")}),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/10_wmma",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_80",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_TILE | {"PAD": 0},),
+        params=_PLAIN,
+        launch=_LAUNCH,
+        owner=owner_in_strips,
+        expect=Expect(
+            version="7.0",
+            sass={"sm_80": ("LDG.E.128", "STS.128", "LDSM.16.M88.4", "HMMA.16816.F32.BF16", "BAR")},
+        ),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/11_mma",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_80",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_TILE | {"PAD": 8},),
+        params=_PLAIN,
+        launch=_LAUNCH,
+        owner=owner_of_mma,
+        expect=Expect(
+            version="7.0",
+            sass={"sm_80": ("LDG.E.128", "STS.128", "LDSM.16.M88.4", "HMMA.16816.F32.BF16", "BAR")},
+        ),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/12_swizzle",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_80",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_TILE,),
+        params=_PLAIN,
+        launch=_LAUNCH,
+        owner=owner_of_mma,
+        expect=Expect(
+            version="7.0",
+            sass={"sm_80": ("LDG.E.128", "STS.128", "LDSM.16.M88.4", "HMMA.16816.F32.BF16", "BAR")},
+        ),
     ),
 )
