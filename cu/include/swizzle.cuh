@@ -8,15 +8,18 @@
 //   row 1   1 0 3 2 5 4 7 6      and eight rows' chunks c are now in eight different places.
 //   row 2   2 3 0 1 6 7 4 5
 //
-// Rows of 64 or 32 bytes lie two or four to a pass. These differ in their groups already, and share one XOR; with a
+// Longer rows hold whole passes. Rows of 64 or 32 bytes lie two or four to a pass. These differ in their groups already, and share one XOR; with a
 // plain c ^ r, rows 0 and 3 of 64 bytes would meet in one group.
 #pragma once
 
+constexpr int CHUNK_BYTES = 16;
+
 // Bytes from the tile's first to those of chunk `chunk` of row `row`. The tile starts at a multiple of 128 bytes.
+// ROW_BYTES: 32, 64, or a multiple of 128.
 template <int ROW_BYTES>
-__device__ __forceinline__ unsigned swizzled(unsigned row, unsigned chunk) {
-    constexpr unsigned CHUNKS = ROW_BYTES / 16;
-    constexpr unsigned ROWS_A_PASS = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;
-    static_assert((CHUNKS & (CHUNKS - 1)) == 0, "the XOR stays inside a row of 2, 4, 8 ... chunks");
-    return row * ROW_BYTES + (chunk ^ row / ROWS_A_PASS % CHUNKS) * 16;
+__device__ __forceinline__ int swizzled(int row, int chunk) {
+    constexpr int SHARING = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;  // rows that lie in one pass
+    constexpr int PLACES = ROW_BYTES < 128 ? ROW_BYTES / CHUNK_BYTES : 8;
+    static_assert(SHARING * ROW_BYTES % 128 == 0, "rows fill whole passes");
+    return row * ROW_BYTES + (chunk ^ row / SHARING % PLACES) * CHUNK_BYTES;
 }

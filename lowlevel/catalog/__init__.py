@@ -36,13 +36,10 @@ def find(name: str) -> Variant:
     for kernel in (mine,) if mine else kernels():
         if not name.startswith(kernel.label + "["):
             continue
-        for type_ in kernel.types:
-            for layout in kernel.layouts:
-                for config in kernel.configs:
-                    for epilogue in kernel.epilogues:
-                        variant = Variant(kernel, type_, layout, config, epilogue)
-                        if variant.name == name:
-                            return variant
+        for (type_, layout), config, epilogue in itertools.product(kernel.products(), kernel.configs, kernel.epilogues):
+            variant = Variant(kernel, type_, layout, config, epilogue)
+            if variant.name == name:
+                return variant
     if variant := unlisted(name):
         return variant
     raise UsageError(f"no variant '{name}'; `lowlevel list` shows what there is")
@@ -60,7 +57,7 @@ def unlisted(name: str) -> Variant | None:
             continue
         words = name.removeprefix(kernel.label + "[").removesuffix("]").split(",")
         config = read_config(words, tuple(kernel.configs[0]))
-        for type_, layout, epilogue in itertools.product(kernel.types, kernel.layouts, kernel.epilogues):
+        for (type_, layout), epilogue in itertools.product(kernel.products(), kernel.epilogues):
             variant = Variant(kernel, type_, layout, config or {}, epilogue)
             if config is None or variant.listed or variant.name != name:
                 continue

@@ -92,7 +92,7 @@ class Kernel:
 
     archs: what it is compiled for by default. 'sm_80' means sm_80 and anything newer; a name ending in 'a' means
     that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
-    the default. params: names that the binder knows, in the order of the kernel's parameters. before: launches
+    the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. params: names that the binder knows, in the order of the kernel's parameters. before: launches
     that precede the kernel's own in every call. owner: who computes an element, for the report of a wrong one.
     choose: which of configs suits a problem on a GPU, where it is not always the first.
     """
@@ -106,6 +106,7 @@ class Kernel:
     params: tuple[str, ...]
     launch: Launch
     layouts: tuple[str, ...] = ("",)
+    fewer_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     configs: tuple[Config, ...] = ({},)
     epilogues: tuple[str, ...] = ("none",)
     needs: tuple[Rule, ...] = ()
@@ -153,11 +154,13 @@ class Kernel:
     def steps(self) -> tuple[Step, ...]:
         return (*self.before, Step(self.entry, self.params, self.launch))
 
+    def products(self) -> list[tuple[Type, str]]:
+        """Every type in each of its layouts."""
+        return [(t, layout) for t in self.types for layout in self.fewer_layouts.get(t.name, self.layouts)]
+
     def variants(self) -> list[Variant]:
         """The default configuration for every type and layout, without epilogue: what tests and tables take."""
-        return [
-            Variant(self, t, layout, self.configs[0], self.epilogues[0]) for t in self.types for layout in self.layouts
-        ]
+        return [Variant(self, t, layout, self.configs[0], self.epilogues[0]) for t, layout in self.products()]
 
 
 @dataclass(frozen=True)

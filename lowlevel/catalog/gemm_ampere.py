@@ -1,13 +1,29 @@
 """The matmul ladder on Ampere's tensor cores: mma.sync, for sm_80 and anything newer."""
 
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
-from lowlevel.catalog.rules import owner_in_strips, owner_of_mma, threads_of_warps, tiles
-from lowlevel.dtypes import BF16, FP16, FP16_ACC16
+from lowlevel.catalog.rules import (
+    column_of_tiles,
+    least_clocks_an_sm,
+    owner_in_strips,
+    owner_of_mma,
+    ring_of_tiles,
+    threads_of_warps,
+    tiles,
+)
+from lowlevel.dtypes import BF16, FP16, FP16_ACC16, INT8, TF32
 
-_PLAIN = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
-_PARAMS = (*_PLAIN, "epilogue")
+_PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
+_FINISHED = (*_PARAMS, "epilogue")
 _EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
+_LAYOUTS = ("NT", "NN", "TN", "TT")
 _TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
+_MULTISTAGE = {"BM": 128, "BN": 128, "BK": 32, "WM": 64, "WN": 32, "STAGES": 4}
+_WIDE = {"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1}
+_WIDE_TALL = _WIDE | {"BM": 256, "BN": 128}
+_WIDE_SQUARE = _WIDE | {"BN": 128, "MIN_BLOCKS": 2}
+_WIDE_SMALL = _WIDE | {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "MIN_BLOCKS": 3}
+_SHORT = {"BK": 32, "STAGES": 4}
+_LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
 _LAUNCH = Launch(block=threads_of_warps, grid=tiles)
 
 KERNELS: tuple[Kernel, ...] = (
@@ -20,7 +36,7 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16, FP16),
         layouts=("NT",),
         configs=(_TILE | {"PAD": 0}, _TILE | {"PAD": 8}),
-        params=_PARAMS,
+        params=_FINISHED,
         launch=_LAUNCH,
         epilogues=_EPILOGUES,
         owner=owner_in_strips,
@@ -35,7 +51,7 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16, FP16, FP16_ACC16),
         layouts=("NT",),
         configs=(_TILE | {"PAD": 8}, _TILE | {"PAD": 0}),
-        params=_PARAMS,
+        params=_FINISHED,
         launch=_LAUNCH,
         epilogues=_EPILOGUES,
         owner=owner_of_mma,
@@ -50,11 +66,55 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16, FP16, FP16_ACC16),
         layouts=("NT",),
         configs=(_TILE, _TILE | {"BK": 32}),
-        params=_PARAMS,
+        params=_FINISHED,
         launch=_LAUNCH,
         epilogues=_EPILOGUES,
         owner=owner_of_mma,
         expect=Expect(sass={"sm_80": ("LDG.E.128", "STS.128", "LDSM.16.M88.4", "HMMA.16816", "BAR")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/13_multistage",
+        entry="gemm",
+        idea="cp.async into a ring of tiles: three on their way while one is multiplied",
+        archs=("sm_80",),
+        types=(BF16, FP16, FP16_ACC16, TF32, INT8),
+        layouts=_LAYOUTS,
+        fewer_layouts={"tf32": ("NT",), "int8": ("NT",)},
+        configs=(
+            _MULTISTAGE,
+            *(_MULTISTAGE | {"STAGES": stages} for stages in (2, 3, 5)),
+            _MULTISTAGE | {"BK": 64, "STAGES": 3},
+            _MULTISTAGE | {"WN": 64},
+        ),
+        params=_PARAMS,
+        launch=_LAUNCH_RING,
+        owner=owner_of_mma,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/14_wide",
+        entry="gemm",
+        idea="64 x 64 a warp: fragments one k-step ahead, copies dealt out over the k-steps, C stored 16 bytes a lane",
+        archs=("sm_80",),
+        types=(BF16, FP16, FP16_ACC16),
+        layouts=_LAYOUTS,
+        configs=(
+            _WIDE,
+            _WIDE_TALL,
+            _WIDE_SQUARE,
+            _WIDE_SMALL,
+            _WIDE | _SHORT,
+            _WIDE_TALL | _SHORT,
+            _WIDE_SQUARE | _SHORT,
+        ),
+        choose=least_clocks_an_sm,
+        params=_FINISHED,
+        launch=_LAUNCH_RING,
+        epilogues=_EPILOGUES,
+        owner=owner_of_mma,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816", "STG.E.128")}),
     ),
     Kernel(
         "ptx",
@@ -65,7 +125,7 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16,),
         layouts=("NT",),
         configs=(_TILE | {"PAD": 0},),
-        params=_PLAIN,
+        params=_PARAMS,
         launch=_LAUNCH,
         owner=owner_in_strips,
         expect=Expect(
@@ -82,7 +142,7 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16,),
         layouts=("NT",),
         configs=(_TILE | {"PAD": 8},),
-        params=_PLAIN,
+        params=_PARAMS,
         launch=_LAUNCH,
         owner=owner_of_mma,
         expect=Expect(
@@ -99,7 +159,7 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16,),
         layouts=("NT",),
         configs=(_TILE,),
-        params=_PLAIN,
+        params=_PARAMS,
         launch=_LAUNCH,
         owner=owner_of_mma,
         expect=Expect(

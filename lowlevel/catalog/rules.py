@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowlevel.catalog.entry import Config, Dim3
-from lowlevel.hardware import Limits
+from lowlevel.hardware import FLOP_PER_CLOCK, Limits
 from lowlevel.problems.base import Problem
 
 
@@ -79,6 +79,43 @@ def ring_of_stages(config: Config, problem: Problem, limits: Limits) -> int:  # 
     """Bytes of STAGES fp32 tiles of A, transposed with a pad of 4, and of B; or of half the sums of all KGROUPS."""
     ring = 4 * config["STAGES"] * config["BK"] * (config["BM"] + 4 + config["BN"])
     return max(ring, 2 * config["BM"] * config["BN"] * config["KGROUPS"] if config["KGROUPS"] > 1 else 0)
+
+
+def ring_of_tiles(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Bytes of STAGES tiles of A and of B, in the problem's own elements."""
+    return config["STAGES"] * config["BK"] * (config["BM"] + config["BN"]) * problem.operands()[0].dtype.itemsize
+
+
+#: Hopper's rate of mma.sync, of what `FLOP_PER_CLOCK` says for wgmma: 2709 FLOP a clock and SM measured on an H200 with
+#: nothing else running; and of that, what an SM with fewer than 8 warps reached, 2485.
+_MMA_SYNC_ON_HOPPER, _FEW_WARPS = 2 / 3, 0.92
+
+
+def least_clocks_an_sm(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
+    """The configuration under which the SM with most tiles is done first; the first of several alike.
+
+    The clocks of a tile, for each 32 bytes of k, are those of its mma.sync or those of its shared memory, 128 bytes a
+    clock, whichever are more: every warp reads (WM + WN) x 32 bytes for its WM x WN elements, and copies write
+    (BM + BN) x 32. Configurations whose stages a block of this GPU cannot have are not taken, if others are left.
+    """
+    peak = FLOP_PER_CLOCK.get(limits.capability, {}).get(problem.type.unit, 2048)
+    rate = peak * (_MMA_SYNC_ON_HOPPER if limits.capability[0] >= 9 else 1.0)
+    elements = 32 // problem.operands()[0].dtype.itemsize
+
+    def clocks(config: Config) -> float:
+        shared = ring_of_tiles(config, problem, limits)
+        if shared > limits.shared_per_block_optin:
+            return float("inf")
+        along_n, along_m, _ = tiles(config, problem, limits)
+        mine = ceil_div(along_n * along_m, limits.sms)
+        at_once = min(mine, config["MIN_BLOCKS"], limits.shared_per_sm // (shared + limits.shared_reserved))
+        area, warp = config["BM"] * config["BN"], config["WM"] * config["WN"]
+        multiplied = 2 * area * elements / rate
+        moved = (area // warp * (config["WM"] + config["WN"]) + config["BM"] + config["BN"]) * 32 / 128
+        few = at_once * area // warp < 8
+        return mine * max(multiplied / (_FEW_WARPS if few else 1.0), moved)
+
+    return min(range(len(configs)), key=lambda index: clocks(configs[index]))
 
 
 def least_work_an_sm(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:

@@ -78,8 +78,7 @@ def all_variants() -> list[Variant]:
     return [
         Variant(kernel, type_, layout, config, epilogue)
         for kernel in catalog.kernels()
-        for type_ in kernel.types
-        for layout in kernel.layouts
+        for type_, layout in kernel.products()
         for config in kernel.configs
         for epilogue in kernel.epilogues
     ]
