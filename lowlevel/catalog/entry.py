@@ -92,9 +92,10 @@ class Kernel:
 
     archs: what it is compiled for by default. 'sm_80' means sm_80 and anything newer; a name ending in 'a' means
     that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
-    the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. params: names that the binder knows, in the order of the kernel's parameters. before: launches
-    that precede the kernel's own in every call. owner: who computes an element, for the report of a wrong one.
-    choose: which of configs suits a problem on a GPU, where it is not always the first.
+    the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. params: names that the
+    binder knows, in the order of the kernel's parameters. before: launches that precede the kernel's own in every call.
+    owner: who computes an element, for the report of a wrong one. choose: which of configs suits a problem on a GPU,
+    where it is not always the first.
     """
 
     language: str
