@@ -31,6 +31,12 @@ class Contender(Protocol):
     def workspace_bytes(self) -> int: ...
 
 
+def free(call: Call) -> None:
+    """Frees what a call of any contender owns, if it owns anything."""
+    if hasattr(call, "free"):
+        call.free()
+
+
 class Packets:
     """The launches of one call, in order."""
 
@@ -129,6 +135,7 @@ class Values:
         if self._workspace is None:
             self._workspace = self._device.allocate(max(self.workspace_bytes, 16))
             self._workspace.fill(0)
+            self._device.synchronize()  # the call may go to another stream than the zeros
         return self._workspace
 
     def free(self) -> None:

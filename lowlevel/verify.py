@@ -10,7 +10,7 @@ import numpy as np
 
 from lowlevel.catalog import library
 from lowlevel.compare import Comparison, compare_on_device
-from lowlevel.contender import Contender, KernelContender
+from lowlevel.contender import Contender, KernelContender, free
 from lowlevel.device.protocol import Buffer, Device
 from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.base import Expected, Operand, Problem, bits
@@ -143,11 +143,14 @@ class Checker:
         if hasattr(contender, "candidates"):
             contender.choose((self.right_candidates(contender) or [0])[0])
         call = contender.bind(self.device, self.problem, self.buffers)
-        result = self._launch(call)
-        verdict = self.judge(result, self.buffers)
-        for _ in range(repeats - 1):
-            if verdict.ok and not np.array_equal(bits(self._launch(call)), bits(result)):
-                verdict = replace(verdict, ok=False, reason="a second launch gave other bits")
+        try:
+            result = self._launch(call)
+            verdict = self.judge(result, self.buffers)
+            for _ in range(repeats - 1):
+                if verdict.ok and not np.array_equal(bits(self._launch(call)), bits(result)):
+                    verdict = replace(verdict, ok=False, reason="a second launch gave other bits")
+        finally:
+            free(call)
         return located(verdict, contender)
 
     def right_candidates(self, contender) -> list[int]:

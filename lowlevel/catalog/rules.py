@@ -197,3 +197,72 @@ def pieces(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: A
 def word_a_block(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
     """Bytes for a counter and a word of every block of `block_an_sm`."""
     return 4 * (1 + limits.sms)
+
+
+def ring_of_operands(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Bytes of STAGES tiles of A and of B, 2 bytes an element; or of the fp32 sums of all KGROUPS, rows padded by 8."""
+    ring = 2 * config["STAGES"] * config["BK"] * (config["BM"] + config["BN"])
+    return max(ring, 4 * config["KGROUPS"] * config["BM"] * (config["BN"] + 8))
+
+
+def slices_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    """A block for each of SPLITS slices of K of each tile, in one dimension."""
+    blocks, _, _ = column_of_tiles(config, problem, limits)
+    return (blocks * config["SPLITS"], 1, 1)
+
+
+def slices_at_once(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    """The same, but no more tiles than have a block of each slice on an SM of its own: all blocks run at once."""
+    blocks, _, _ = column_of_tiles(config, problem, limits)
+    return (min(blocks, max(1, limits.sms // config["SPLITS"])) * config["SPLITS"], 1, 1)
+
+
+def sums_of_slices(config: Config, problem: Problem, limits: Limits) -> int:
+    """Bytes for a counter of every tile, up to a multiple of 128, and the fp32 sums of every block of
+    `slices_of_tiles`. None where a tile has one block."""
+    if config["SPLITS"] == 1:
+        return 0
+    blocks, _, _ = column_of_tiles(config, problem, limits)
+    return ceil_div(4 * blocks, 128) * 128 + 4 * blocks * config["SPLITS"] * config["BM"] * config["BN"]
+
+
+def sums_at_once(config: Config, problem: Problem, limits: Limits) -> int:
+    """128 bytes for a barrier, and the fp32 sums of every block of `slices_at_once`: twice where these have several
+    rounds to make. None where a tile has one block."""
+    if config["SPLITS"] == 1:
+        return 0
+    tiles_in_all, _, _ = column_of_tiles(config, problem, limits)
+    blocks, _, _ = slices_at_once(config, problem, limits)
+    sets = 1 if blocks == tiles_in_all * config["SPLITS"] else 2
+    return 128 + 4 * sets * blocks * config["BM"] * config["BN"]
+
+
+#: What an SM reads from L2 in a clock while all SMs do, and while few do; bytes. How many products it adds up in a
+#: clock where nothing else limits it, and clocks until a block's sums have been seen by another and read. Rounded:
+#: they weigh configurations against each other, and predict nothing.
+_BYTES_WHEN_ALL_READ, _BYTES_WHEN_FEW_READ, _PRODUCTS, _HANDED_ON = 25, 50, 1200, 2000
+
+
+def least_clocks_of_slices(together: bool):
+    """The configuration whose busiest SM should be done first: rounds of blocks that each read and multiply a slice,
+    and then the sums. `together`: all blocks add up, else the last of each tile does."""
+
+    def clocks(config: Config, problem: Problem, limits: Limits) -> float:
+        in_all, _, _ = column_of_tiles(config, problem, limits)
+        splits, elements = config["SPLITS"], config["BM"] * config["BN"]
+        k_blocks = ceil_div(ceil_div(problem.dimensions["k"], config["BK"]), splits)
+        read = 2 * config["BK"] * (config["BM"] + config["BN"]) / _BYTES_WHEN_ALL_READ
+        slice_ = k_blocks * max(read, elements * config["BK"] / _PRODUCTS)
+        if splits == 1:
+            return ceil_div(in_all, limits.sms) * slice_
+        if together:
+            rounds = ceil_div(in_all, max(1, limits.sms // splits))
+            return rounds * (slice_ + _HANDED_ON + 8 * elements / _BYTES_WHEN_ALL_READ)
+        rounds = ceil_div(in_all * splits, limits.sms)
+        sums = (4 * splits * elements) * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
+        return rounds * (slice_ + 4 * elements / _BYTES_WHEN_ALL_READ) + _HANDED_ON + sums
+
+    def choose(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
+        return min(range(len(configs)), key=lambda index: clocks(configs[index], problem, limits))
+
+    return choose

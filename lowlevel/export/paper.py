@@ -71,6 +71,9 @@ class Paper:
     def allocate(self, nbytes: int) -> PaperBuffer:
         return PaperBuffer(self, nbytes)
 
+    def synchronize(self) -> None:
+        """Nothing is under way on paper."""
+
     def operands(self, problem) -> dict[str, PaperBuffer]:
         """A buffer for each operand. Their addresses differ, so that one inside a struct is known again."""
         return {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lowlevel.contender import Contender
+from lowlevel.contender import Contender, free
 from lowlevel.device.protocol import Device
 from lowlevel.measure.clock import ClockProbe
 from lowlevel.measure.nvml import Monitor, reason_text
@@ -115,8 +115,8 @@ def measure_group(
     """
     rotation = Rotation(checker)
     probe = ClockProbe(device)
+    lanes: list[_Lane] = []
     try:
-        lanes = []
         for contender in contenders:
             yield "running", contender.name
             lanes.append(_prepare(device, problem, contender, rotation, options, checker))
@@ -132,6 +132,9 @@ def measure_group(
         for lane in lanes:
             yield "result", lane.result
     finally:
+        for lane in lanes:
+            for call in lane.timer.calls:
+                free(call)
         rotation.close()
 
 

@@ -1,4 +1,4 @@
-"""The callables of the catalog that size the launches of what only moves data."""
+"""The callables of the catalog that size launches, and choose among configurations."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from lowlevel import hardware
 from lowlevel.catalog import rules
 from lowlevel.catalog.select import select
 from lowlevel.commands.verify import problems_of
-from lowlevel.dtypes import ELEMENTS, MOVE16, MOVE32
+from lowlevel.dtypes import BF16, ELEMENTS, MOVE16, MOVE32
+from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Copy, Transpose
 
 LIMITS = hardware.find("H200")
@@ -65,3 +66,52 @@ def test_owner_in_strips_gives_pairs_of_columns_to_lanes_in_turn():
     assert {thread for row in owners for thread in row} == set(range(128))
     assert [owners[r][c] for r, c in ((0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (16, 30))] == [0, 0, 1, 16, 0, 15]
     assert (owners[0][32], owners[32][0], owners[33][63]) == (32, 64, 127)
+
+
+SPLIT = {"BM": 32, "BN": 64, "BK": 128, "WM": 32, "WN": 32, "KGROUPS": 4, "STAGES": 4, "SPLITS": 16}
+#: 4 x 2 tiles of SPLIT.
+FEW_TILES = Gemm(128, 128, 16384, BF16, "NT")
+
+
+def test_a_ring_holds_the_operands_and_then_the_sums():
+    assert rules.ring_of_operands(SPLIT, FEW_TILES, LIMITS) == 4 * 128 * (32 + 64) * 2
+    assert rules.ring_of_operands(SPLIT | {"BK": 16, "STAGES": 2}, FEW_TILES, LIMITS) == 4 * 32 * 72 * 4
+
+
+def test_a_block_for_each_slice_and_a_place_for_its_sums():
+    assert rules.slices_of_tiles(SPLIT, FEW_TILES, LIMITS) == (8 * 16, 1, 1)
+    assert rules.sums_of_slices(SPLIT, FEW_TILES, LIMITS) == 128 + 8 * 16 * 32 * 64 * 4
+    assert rules.sums_of_slices(SPLIT | {"SPLITS": 1}, FEW_TILES, LIMITS) == 0
+    many = Gemm(33 * 32, 64, 1, BF16, "NT")  # 33 counters are 132 bytes
+    assert rules.sums_of_slices(SPLIT, many, LIMITS) == 256 + 33 * 16 * 32 * 64 * 4
+
+
+@pytest.mark.parametrize(("m", "blocks", "sets"), [(32, 16, 1), (32 * 8, 128, 1), (32 * 9, 128, 2), (10**6, 128, 2)])
+def test_blocks_that_wait_for_each_other_fit_on_the_gpu_at_once(m, blocks, sets):
+    """8 x 16 blocks are the most on 132 SMs; a second set of sums where they come round again."""
+    problem = Gemm(m, 64, 512, BF16, "NT")
+    assert rules.slices_at_once(SPLIT, problem, LIMITS) == (blocks, 1, 1)
+    assert rules.sums_at_once(SPLIT, problem, LIMITS) == 128 + sets * blocks * 32 * 64 * 4
+    assert rules.sums_at_once(SPLIT | {"SPLITS": 1}, problem, LIMITS) == 0
+
+
+@pytest.mark.parametrize("kernel", ["cuda:gemm/15_split_k_cooperative", "cuda:gemm/16_split_k"])
+def test_few_tiles_are_cut_into_slices_and_many_are_not(kernel):
+    variant = select([kernel])[0]
+    few = variant.suited(FEW_TILES, LIMITS).config
+    blocks, _, _ = rules.slices_of_tiles(few, FEW_TILES, LIMITS)
+    assert few["SPLITS"] >= 8 and 64 <= blocks <= 132
+    assert variant.suited(Gemm(8192, 8192, 8192, BF16, "NT"), LIMITS).config["SPLITS"] == 1
+    assert variant.suited(Gemm(4096, 4096, 64, BF16, "NT"), LIMITS).config["SPLITS"] == 1
+
+
+@pytest.mark.parametrize("gpu", ["A100 SXM 80GB", "H100 PCIe", "H200"])
+@pytest.mark.parametrize("kernel", ["cuda:gemm/15_split_k_cooperative", "cuda:gemm/16_split_k"])
+def test_every_split_fits_on_an_sm_and_in_a_grid(kernel, gpu):
+    """15's blocks wait for each other, one an SM."""
+    variant = select([kernel])[0]
+    limits = hardware.find(gpu)
+    for config in variant.kernel.configs:
+        assert variant.kernel.launch.shared(config, FEW_TILES, limits) <= limits.shared_per_block_optin
+        if variant.kernel.launch.cooperative:
+            assert variant.kernel.launch.grid(config, FEW_TILES, limits)[0] <= limits.sms

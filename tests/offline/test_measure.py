@@ -125,6 +125,21 @@ def test_long_calls_are_not_put_in_graphs(measured):
     assert result["a"].timer == "events"
 
 
+def test_what_calls_allocated_is_freed_after_the_race(measured):
+    """A workspace for every operand set of every shape would fill the memory."""
+    bound = []
+
+    class Owning(FakeContender):
+        def bind(self, device, problem, buffers):
+            call = super().bind(device, problem, buffers)
+            call.free = lambda: bound.remove(call)
+            bound.append(call)
+            return call
+
+    measured([Owning("a", copy), FakeContender("b", copy)])
+    assert bound == []
+
+
 def test_outputs_are_checked_after_timing_on_every_set(measured):
     class Spoiled(FakeContender):
         """Right on the first operand set, wrong on the last."""

@@ -284,3 +284,23 @@ def test_a_librarys_first_right_algorithm_is_the_one_judged():
     assert checker.run(library).ok
     assert library.chosen == 2
     assert checker.right_candidates(library) == [2]
+
+
+def test_what_a_call_allocated_is_freed_also_when_it_fails():
+    """A workspace for every shape would fill the memory."""
+    problem = Gemm(4, 4, 4, FP32, "NT")
+
+    class Owning(FakeContender):
+        freed = 0
+
+        def bind(self, device, problem, buffers):
+            call = super().bind(device, problem, buffers)
+            call.free = lambda: setattr(self, "freed", self.freed + 1)
+            return call
+
+    right = Owning("right", lambda arrays: arrays["A"] @ arrays["B"].T)
+    Checker(FakeDevice(), problem).run(right, repeats=3)
+    failing = Owning("failing", lambda arrays: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Checker(FakeDevice(), problem).run(failing)
+    assert (right.freed, failing.freed) == (1, 1)
