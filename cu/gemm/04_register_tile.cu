@@ -15,10 +15,12 @@
 //           words put them 36 apart, 4 banks. The price: a warp stores 4 rows of 8 words, and in rows of 9 the last
 //           three words meet the first three, two wavefronts instead of one, for 2 stores a k-block. The compiler
 //           reads 16 bytes at a time in both: a thread's 4 rows lie one after the other, 32 or 36 words, and start at
-//           a multiple of 16 bytes. Both configurations are in the catalog; measure.
+//           a multiple of 16 bytes. Both configurations are in the catalog: on an H200 they are as fast as each other
+//           at 1024 (18.4 and 18.3 TFLOP/s).
 // Tails     An element outside A or B is loaded as zero; one outside C is not stored.
 // Limit     Loads of global memory and of shared memory alternate with the FMAs, with two barriers between: while one
-//           unit works the others wait, unless another block of the SM fills in. A larger tile needs fewer: rung 05.
+//           unit works the others wait, unless another block of the SM fills in. BK = 64 has an eighth of the barriers,
+//           and at 1024 on an H200 1.5 times the rate. A larger tile needs fewer loads: rung 05.
 
 static_assert(TM > 0 && TN > 0 && BM % TM == 0 && BN % TN == 0, "a thread owns whole TM x TN elements");
 constexpr int THREADS_N = BN / TN;

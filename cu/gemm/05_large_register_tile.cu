@@ -13,7 +13,8 @@
 //           are served at once, the first and the fifth want the same banks. Rung 06 deals the columns out otherwise.
 // Tails     An element outside A or B is loaded as zero; one outside C is not stored.
 // Limit     On their way into shared memory the tiles still pass word by word: 8 loads and 8 stores of 4 bytes a
-//           k-block, and all of C leaves in stores of 4 bytes. Rung 06 moves four at a time.
+//           k-block, and all of C leaves in stores of 4 bytes. Rung 06 moves four at a time. And large tiles are few:
+//           1024 x 1024 has 64 of them, 10.6 TFLOP/s on an H200 where 04 has 18.4. Rung 08 chooses its tile by shape.
 
 #include "epilogue.cuh"
 
