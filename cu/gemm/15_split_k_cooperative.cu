@@ -61,7 +61,8 @@ gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __res
                 multiply_slice<false>(operands, tile_m, tile_n, slice_of_k(slice, K), shared_address(shared), sums);
             lay_down(sums, sums_in_shared);
 #pragma unroll
-            for (int four = threadIdx.x; four < FOURS; four += THREADS) {
+            for (int pass = 0; pass < FOURS_A_THREAD; ++pass) {
+                const int four = four_of_thread(pass);
                 const float4 sum = join_groups(sums_in_shared, four);
                 if constexpr (SPLITS > 1)
                     parts[((tile - first) * SPLITS + slice) * FOURS + four] = sum;

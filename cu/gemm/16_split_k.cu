@@ -12,8 +12,8 @@
 //           and there are more last blocks. The price is that A is read N / BN times and B M / BM times, from L2.
 // Threads   8 warps, each 32 x 32 of the tile and a quarter of every k-block: cu/include/split_loop.cuh.
 // Shared    4 stages x (8192 + 16384) = 98304 bytes, dynamic; afterwards 4 x 32 x 72 floats of sums.
-// Memory    workspace: a counter for each tile, zero before and after; from the next multiple of 128 bytes on, the sums,
-//           BM x BN floats for each slice of each tile.
+// Memory    workspace: a counter for each tile, zero before and after; from the next multiple of 128 bytes on, BM x BN
+//           floats for each slice of each tile.
 // Limit     By count, for 128 x 128 x 16384: a block reads 192 KiB of operands, the last one of a tile 128 KiB of sums
 //           more, on its own. Before it can start, a chain of latencies: store, count, load.
 
@@ -53,18 +53,30 @@ gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __res
         multiply_slice<false>(operands, tile_m, tile_n, slice_of_k(slice, K), shared_address(shared), sums);
     lay_down(sums, sums_in_shared);
 
-    if constexpr (SPLITS > 1) {
-        float4* parts = reinterpret_cast<float4*>(workspace + (tiles + 31) / 32 * 32) + (long long)tile * SPLITS * FOURS;
+    if constexpr (SPLITS == 1) {
 #pragma unroll
-        for (int four = threadIdx.x; four < FOURS; four += THREADS)
-            parts[slice * FOURS + four] = join_groups(sums_in_shared, four);
-        if (!arrives_last(workspace + tile)) return;
-#pragma unroll
-        for (int four = threadIdx.x; four < FOURS; four += THREADS)
-            finish(join_slices(parts, four), C, M, N, ldc, tile_m, tile_n, four, epilogue);
-    } else {
-#pragma unroll
-        for (int four = threadIdx.x; four < FOURS; four += THREADS)
+        for (int pass = 0; pass < FOURS_A_THREAD; ++pass) {
+            const int four = four_of_thread(pass);
             finish(join_groups(sums_in_shared, four), C, M, N, ldc, tile_m, tile_n, four, epilogue);
+        }
+        return;
+    }
+    float4* parts = reinterpret_cast<float4*>(workspace + (tiles + 31) / 32 * 32);
+    parts += (long long)tile * SPLITS * FOURS;
+#pragma unroll
+    for (int pass = 0; pass < FOURS_A_THREAD; ++pass)
+        parts[slice * FOURS + four_of_thread(pass)] = join_groups(sums_in_shared, four_of_thread(pass));
+    if (!arrives_last(workspace + tile)) return;
+
+    // Two fours are added up before the first is stored: the loads of one need not wait for the stores of the other.
+    constexpr int TOGETHER = FOURS_A_THREAD % 2 == 0 ? 2 : 1;
+#pragma unroll 1
+    for (int first = 0; first < FOURS_A_THREAD; first += TOGETHER) {
+        float4 total[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) total[i] = join_slices(parts, four_of_thread(first + i));
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i)
+            finish(total[i], C, M, N, ldc, tile_m, tile_n, four_of_thread(first + i), epilogue);
     }
 }

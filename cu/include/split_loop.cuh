@@ -5,13 +5,12 @@
 //           each; their sums are joined at the end. A small tile so has enough warps, and still large warp tiles: a
 //           warp reads WM + WN lines of shared memory for WM x WN sums.
 // Shared    STAGES x (tile of A, tile of B), rows as in memory: BK elements where an operand is contiguous along k, BM
-//           (BN) where it is along m (n). 16-byte chunk c of row r lies where chunk c ^ f(r) would; f takes a
-//           different value for each of the rows that share 128 bytes' worth of banks with each other, so that the 8
-//           rows of one ldmatrix matrix lie in 8 different groups of banks.
+//           (BN) where it is along m (n). 16-byte chunk c of row r lies where chunk c ^ f(r) would. f differs among
+//           rows that would share banks otherwise: so the 8 rows of an ldmatrix matrix lie in 8 groups of 4 banks.
 //           Afterwards the sums: KGROUPS x BM rows of BN + 8 floats. The pad of 8 spreads the 4 rows that half a warp
 //           stores to at a time over all banks.
-// Tails     cp.async fills up with zeros what lies outside. Operands whose rows are not aligned to 16 bytes come element
-//           by element through registers: a second body of the same code.
+// Tails     cp.async fills up with zeros what lies outside. Operands whose rows are not aligned to 16 bytes come
+//           element by element through registers: a second body of the same code.
 #pragma once
 
 #include "cp_async.cuh"
@@ -171,6 +170,9 @@ constexpr int ROW_FOURS = BN / 4, FOURS = BM * ROW_FOURS;
 constexpr int FOURS_A_THREAD = FOURS / THREADS;
 static_assert(FOURS % THREADS == 0, "as many fours for every thread");
 constexpr int SUMS_PITCH = BN + 8;
+
+// Number `pass` of a thread's fours: neighbouring threads have neighbouring fours.
+__device__ __forceinline__ int four_of_thread(int pass) { return pass * THREADS + threadIdx.x; }
 
 // Lays the sums of all warps down in shared memory, where the ring was.
 __device__ __forceinline__ void lay_down(const WarpSums& sums, float* shared) {
