@@ -34,6 +34,8 @@ EXPORTS = {
     "ptx:gemm/01_naive": (64, 64, 64),
     "cuda:transpose/01_naive[bf16]": (33, 70),
     "ptx:transpose/01_naive": (40, 50),
+    "cuda:gemm/15_split_k_cooperative": (128, 128, 16384),
+    "cuda:gemm/16_split_k": (128, 128, 16384),
     "copy/01_vectorised": (64, 48),
     "probe/grid_barrier": (),
     "probe/cluster_shared": (),
@@ -52,6 +54,25 @@ def exported(name: str, arch: str = "sm_90") -> tuple[dict, dict[str, bytes]]:
 
 def parameters(launch: dict) -> dict[str, dict]:
     return {p["name"]: p for p in launch["parameters"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "cooperative", "grid", "nbytes"),
+    [
+        ("cuda:gemm/15_split_k_cooperative", True, 4 * 32, 128 + 4 * 32 * 64 * 64 * 4),
+        ("cuda:gemm/16_split_k", False, 8 * 16, 128 + 8 * 16 * 32 * 64 * 4),
+    ],
+)
+def test_a_gemm_with_a_workspace_is_described(name, cooperative, grid, nbytes):
+    call, _ = exported(name)
+    (launch,) = call["launches"]
+    workspace = parameters(launch)["workspace"]
+    assert (launch["cooperative"], launch["grid"], launch["workspace_bytes"]) == (cooperative, [grid, 1, 1], nbytes)
+    assert (workspace["operand"], workspace["bytes"], workspace["zeroed_before_the_first_launch"]) == (
+        None,
+        nbytes,
+        True,
+    )
 
 
 def test_a_gemm_is_described():
