@@ -24,11 +24,12 @@ from lowlevel.commands import (
     report,
     sanitize,
     show,
+    study,
     verify,
 )
 from lowlevel.errors import LowlevelError
 
-_COMMANDS = (list_, build, verify, bench, report, compare, profile, show, exercise, export, doctor, sanitize)
+_COMMANDS = (list_, build, verify, bench, report, compare, profile, show, study, exercise, export, doctor, sanitize)
 
 _ABOUT = """\
 GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, launches, checks and times them.
@@ -43,6 +44,7 @@ GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, lau
   lowlevel report results.json             its roofline and ladder, drawn
   lowlevel compare before.json after.json  what became better, what worse
   lowlevel profile gemm/02_tiled 4096      why: Nsight Compute's counters, and what they mean
+  lowlevel study fragment mma.m16n8k16     who holds which element; also banks, main loops, neighbours of the ladder
   lowlevel exercise 1 --start              learn by doing
   lowlevel bench my.cu --as gemm/02 1024   your own kernel, in the place of one of these
   lowlevel export gemm/02_tiled 4096       take it home: cubin, launch.json, callers in Python and C
@@ -53,6 +55,10 @@ class CommandParser(argparse.ArgumentParser):
     """A command's parser that takes names and shapes on both sides of an option: `bench my.cu --as gemm/02 1024`."""
 
     _intermixing = False
+
+    def add_subparsers(self, **words):
+        self._intermixing = True  # where commands follow, argparse cannot mix; theirs do
+        return super().add_subparsers(**words)
 
     def parse_known_args(self, args=None, namespace=None):
         if self._intermixing:  # it calls this function for options and positionals in turn

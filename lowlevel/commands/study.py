@@ -1,0 +1,29 @@
+"""`lowlevel study`: what has to be known to read these kernels, worked out and drawn."""
+
+from __future__ import annotations
+
+import argparse
+
+from lowlevel.commands import study_banks, study_fragment
+
+_TOOLS = (study_fragment, study_banks)
+
+_ABOUT = """\
+Tools to study kernels with. None needs a GPU.
+
+  lowlevel study fragment mma.m16n8k16          which lane and register holds which element
+  lowlevel study banks --row-bytes 64 --access ldmatrix --xor 'row / 2 % 4'
+                                                bank conflicts of a layout
+"""
+
+
+def add(commands) -> None:
+    parser = commands.add_parser(
+        "study",
+        help="fragments, banks, main loops side by side, neighbours compared",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=_ABOUT,
+    )
+    tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
+    for tool in _TOOLS:
+        tool.add(tools)

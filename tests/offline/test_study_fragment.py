@@ -1,0 +1,252 @@
+"""Fragment maps: formulas that are bijections, and say what the hardware did."""
+
+import importlib.util
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lowlevel import cli, paths
+from lowlevel.errors import UsageError
+from lowlevel.study import fragment
+from lowlevel.study.expression import Formula
+from lowlevel.study.fragment import FRAGMENTS, LANES, Holder
+
+FIXTURE = paths.kernel_root() / "tests" / "fixtures" / "fragments.json"
+
+
+def run(capsys, *words) -> tuple[int, str, str]:
+    code = cli.main(["study", "fragment", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_every_element_is_held_once_and_every_place_holds_one(name):
+    it = FRAGMENTS[name]
+    places = [it.place(*holder) for holder in it.holders()]
+    assert len(places) == LANES * it.registers * it.parts == it.rows * it.columns
+    assert set(places) == {(row, column) for row in range(it.rows) for column in range(it.columns)}
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_the_parts_of_a_register_are_neighbours(name):
+    """What the drawing relies on: a register is one cell."""
+    it = FRAGMENTS[name]
+    for lane, register, _ in it.holders():
+        row, column = it.place(lane, register, 0)
+        tall, wide = fragment._cell(it)
+        cell = {it.place(lane, register, part) for part in range(it.parts)}
+        assert cell == {(row + i, column + j) for i in range(tall) for j in range(wide)}
+        assert row % tall == column % wide == 0
+
+
+def test_ldmatrix_deals_out_what_mma_takes():
+    """Four matrices, top left, bottom left, top right, bottom right, are A; two along k are B's columns."""
+    x4, a = FRAGMENTS["ldmatrix.x4"], FRAGMENTS["mma.m16n8k16.a"]
+    for holder in a.holders():
+        row, column = x4.place(*holder)
+        matrix = row // 8
+        assert a.place(*holder) == (row % 8 + 8 * (matrix % 2), column + 8 * (matrix // 2))
+    x2, b = FRAGMENTS["ldmatrix.x2"], FRAGMENTS["mma.m16n8k16.b"]
+    for holder in b.holders():
+        row, column = x2.place(*holder)
+        assert b.place(*holder) == (column + 8 * (row // 8), row % 8)
+
+
+def recorded() -> dict:
+    assert FIXTURE.is_file(), f"{FIXTURE.name} is missing: record it by tools/record_fragments.py on a GPU"
+    return json.loads(FIXTURE.read_text())
+
+
+#: The recorded name of a wmma load -> the fragment that it fills.
+WMMA = {"a.bf16": "a", "a.f16": "a", "b.bf16": "b", "b.f16": "b", "c.f32": "d", "c.f16": "d.f16"}
+
+
+def fragment_of(load: str) -> str:
+    if load.startswith("ldmatrix"):
+        return load
+    shape, _, operand = load.removesuffix(".row").removesuffix(".col").partition("m16n16k16.")
+    return f"{shape}m16n16k16.{WMMA[operand]}"
+
+
+def loads_contradicted(loads: dict) -> list[str]:
+    """Places where the hardware put another element than the formula says."""
+    wrong = []
+    for load, lanes in loads.items():
+        it = FRAGMENTS[fragment_of(load)]
+        for lane, elements in enumerate(lanes):
+            for i, element in enumerate(elements):
+                register, part = divmod(i, it.parts)
+                row, column = it.place(lane, register % it.registers, part)
+                if element != row * it.columns + column:
+                    wrong.append(f"{load} {lane}:{register}.{part}")
+    return wrong
+
+
+def products_contradicted(product: str, changes: list) -> list[str]:
+    """Products a b that the hardware added to a sum of another row, column or k than the formulas say."""
+    name = "mma.m16n8k32.s8" if "s8" in product else product.removesuffix(".d.f16").removesuffix(".bf16")
+    name = name.removesuffix(".f16")
+    a, b = FRAGMENTS[f"{name}.a"], FRAGMENTS[f"{name}.b"]
+    d = FRAGMENTS[f"{name}.d.f16" if product.endswith(".d.f16") else f"{name}.d"]
+    holders = {it.name: list(it.holders()) for it in (a, b, d)}
+    wrong, seen = [], set()
+    for holder, sums in zip(holders[a.name], changes, strict=True):
+        m, k = a.place(*holder)
+        for at, other in sums:
+            its_k, n = b.place(*holders[b.name][other])
+            if (m, n) != d.place(*holders[d.name][at]) or k != its_k:
+                wrong.append(f"{product}: A {holder}, B {holders[b.name][other]}, D {holders[d.name][at]}")
+            seen.add((m, n, k))
+    missing = {(m, n, k) for m in range(a.rows) for n in range(b.columns) for k in range(a.columns)} - seen
+    return wrong + [f"{product}: no product {missing}"] * bool(missing)
+
+
+def test_the_hardware_loads_so():
+    loads = recorded()["loads"]
+    assert len(loads) == 18
+    assert loads_contradicted(loads) == []
+
+
+def test_the_hardware_multiplies_so():
+    """Up to names: that rows of A and D, columns of B and D, and the k of A and B go together is what it shows."""
+    products = recorded()["products"]
+    assert len(products) == 8
+    assert [line for name, changes in products.items() for line in products_contradicted(name, changes)] == []
+
+
+class TestTheComparison:
+    """It finds what it is there to find, on maps that are made here."""
+
+    def made(self) -> tuple[dict, list]:
+        x4 = FRAGMENTS["ldmatrix.x4"]
+        loads = {"ldmatrix.x4": [[0] * 8 for _ in range(LANES)]}
+        for lane, register, part in x4.holders():
+            row, column = x4.place(lane, register, part)
+            loads["ldmatrix.x4"][lane][2 * register + part] = 8 * row + column
+        a, b, d = (FRAGMENTS[f"mma.m16n8k16.{operand}"] for operand in "abd")
+        index = {it: {it.place(*h): i for i, h in enumerate(it.holders())} for it in (b, d)}
+        changes = []
+        for holder in a.holders():
+            m, k = a.place(*holder)
+            changes.append([[index[d][m, n], index[b][k, n]] for n in range(8)])
+        return loads, changes
+
+    def test_right_maps_pass(self):
+        loads, changes = self.made()
+        assert loads_contradicted(loads) == []
+        assert products_contradicted("mma.m16n8k16.bf16", changes) == []
+
+    def test_wrong_ones_do_not(self):
+        loads, changes = self.made()
+        lane = loads["ldmatrix.x4"][3]
+        lane[2], lane[3] = lane[3], lane[2]
+        assert loads_contradicted(loads) == ["ldmatrix.x4 3:1.0", "ldmatrix.x4 3:1.1"]
+        changes[0], changes[2] = changes[2], changes[0]
+        assert len(products_contradicted("mma.m16n8k16.bf16", changes)) == 16
+
+    def test_a_missing_product_is_seen(self):
+        _, changes = self.made()
+        del changes[5][1]
+        assert "no product" in products_contradicted("mma.m16n8k16.bf16", changes)[0]
+
+
+class TestTheRecorder:
+    """What it writes, of a device that multiplies by the formulas."""
+
+    DTYPES = {"FP16": np.float16, "BF16": ml_dtypes.bfloat16, "TF32": np.float32, "INT8": np.int8}
+
+    @pytest.fixture
+    def tool(self):
+        spec = importlib.util.spec_from_file_location("record", paths.kernel_root() / "tools" / "record_fragments.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    @pytest.mark.parametrize("product", ["mma.m16n8k16.f16.d.f16", "mma.m16n8k8.bf16", "mma.m16n8k8.tf32",
+                                         "mma.m16n8k32.s8", "wmma.m16n16k16.bf16"])  # fmt: skip
+    def test_products(self, tool, monkeypatch, product):
+        type_, kernel, name, sums = tool.PRODUCTS[product]
+        dtype = self.DTYPES[type_.removesuffix("_ACC16")]
+        a, b, d = (FRAGMENTS[f"{name}.{operand}"] for operand in ("a", "b", sums))
+
+        def matrices(words, it):
+            values = words.view(dtype).astype(int).reshape(-1, tool.count(it))
+            found = np.zeros((len(values), it.rows, it.columns), int)
+            for i, holder in enumerate(it.holders()):
+                found[(slice(None), *it.place(*holder))] = values[:, i]
+            return found
+
+        def run(_device, _function, A, B, _cases, _sums):
+            D = matrices(A, a) @ matrices(B, b)
+            return np.stack([D[(slice(None), *d.place(*holder))] for holder in d.holders()], axis=1)
+
+        monkeypatch.setattr(tool, "support_function", lambda *_, **__: None)
+        monkeypatch.setattr(tool, "run", run)
+        assert products_contradicted(product, tool.products(None, type_, kernel, name, sums)) == []
+
+
+class TestTheCommand:
+    def test_a_lane_is_shown_in_the_drawing_and_in_words(self, capsys):
+        code, out, _ = run(capsys, "mma.m16n8k16.a", "--lane", "5")
+        assert code == 0
+        assert "register 2: (1, 10) (1, 11)" in out
+        assert out.count("5:") == 4
+        assert "k = 2 * (lane % 4) + part + 8 * (register / 2)" in out
+
+    def test_the_beginning_of_a_name_is_all_its_operands(self, capsys):
+        _, out, _ = run(capsys, "mma.m16n8k16", "--json")
+        assert list(json.loads(out)) == [f"mma.m16n8k16.{o}" for o in ("a", "b", "d", "d.f16")]
+
+    def test_json_has_every_element(self, capsys):
+        _, out, _ = run(capsys, "ldmatrix.x1.trans", "--json", "--lane", "4")
+        places = [(e["part"], e["row"], e["column"]) for e in json.loads(out)["ldmatrix.x1.trans"]]
+        assert places == [(0, 0, 1), (1, 1, 1)]
+
+    def test_without_a_name_all_are_listed(self, capsys):
+        code, out, _ = run(capsys)
+        assert code == 0
+        assert all(name in out for name in FRAGMENTS)
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["mma.m16n8k99"], "no fragment 'mma.m16n8k99'; there are mma.m16n8k8.a"),
+            (["ldmatrix.x1", "--lane", "32"], "no lane 32: a warp has lanes 0 to 31"),
+            (["ldmatrix.x1", "--register", "1"], "ldmatrix.x1 has registers 0 to 0"),
+        ],
+    )
+    def test_wrong_words_are_one_line(self, capsys, words, said):
+        code, _, err = run(capsys, *words)
+        assert code == 2
+        assert said in err
+        assert len(err.splitlines()) == 1
+
+
+def test_a_drawing_names_who_holds_what():
+    lines = fragment.draw(FRAGMENTS["mma.m16n8k32.s8.b"]).splitlines()
+    assert lines[0].split() == [str(n) for n in range(8)]
+    assert lines[1].split()[:3] == ["0-3", "0:0", "4:0"]
+    assert FRAGMENTS["mma.m16n8k32.s8.b"].holder_of()[17, 2] == Holder(8, 1, 1)
+
+
+class TestFormulas:
+    def test_precedence_is_that_of_c(self):
+        assert Formula("1 + 2 ^ 3 * 2 & 4 | 8", ())() == ((1 + 2) ^ ((3 * 2) & 4)) | 8
+        assert Formula("row / 2 % 4 << 1", ("row",))(row=7) == 6
+
+    @pytest.mark.parametrize("text", ["", "lane +", "lane.real", "f(lane)", "lane ** 9", "1.5", "'a'", "True", "other"])
+    def test_nothing_else_is_evaluated(self, text):
+        with pytest.raises(UsageError):
+            Formula(text, ("lane",))
+
+    @pytest.mark.parametrize("text", ["1 / lane", "1 % lane", "1 << 50", "1 << lane - 1", "99999999 * 99999999"])
+    def test_what_has_no_value_is_told(self, text):
+        with pytest.raises(UsageError, match="'"):
+            Formula(text, ("lane",))(lane=0)
+
+    def test_long_text_is_refused(self):
+        with pytest.raises(UsageError, match="is not a formula"):
+            Formula("+".join(["1"] * 5000), ())

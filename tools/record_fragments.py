@@ -1,0 +1,145 @@
+"""Records which lane and register holds which element on this GPU: python tools/record_fragments.py OUT.json
+
+Needs a GPU of compute capability 8.0 or newer. tests/fixtures/fragments.json is made so; `lowlevel study fragment` is
+tested against it.
+
+  loads      of ldmatrix and wmma.load, from a matrix whose elements are their own numbers, row by row: for each lane,
+             what its registers hold, part by part
+  products   of mma.sync and wmma.mma: for each element of A, in the order lane, register, part, the sums that change
+             with it, as [sum, element of B that it was multiplied with], counted in the same order
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from lowlevel.compare import support_function
+from lowlevel.device.cuda.device import open_device
+from lowlevel.device.protocol import LaunchShape
+from lowlevel.errors import LowlevelError
+from lowlevel.study.fragment import FRAGMENTS, LANES, Fragment
+
+WARP = LaunchShape((1, 1, 1), (LANES, 1, 1))
+#: The bits of a register's part for the whole numbers 0 .. 17, by type.
+_BITS = {
+    "FP16": lambda n: n.astype(np.float16).view(np.uint16),
+    "BF16": lambda n: (n.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16),
+    "TF32": lambda n: n.astype(np.float32).view(np.uint32),
+    "INT8": lambda n: n.astype(np.uint8),
+}
+_UNSIGNED = {1: np.uint32, 2: np.uint16, 4: np.uint8}
+#: name -> (type for mma.cuh, kernel, fragments' name, elements of D that a lane has).
+PRODUCTS = {
+    "mma.m16n8k16.f16": ("FP16", "products", "mma.m16n8k16", "d"),
+    "mma.m16n8k16.bf16": ("BF16", "products", "mma.m16n8k16", "d"),
+    "mma.m16n8k16.f16.d.f16": ("FP16_ACC16", "products", "mma.m16n8k16", "d.f16"),
+    "mma.m16n8k8.f16": ("FP16", "products_k8", "mma.m16n8k8", "d"),
+    "mma.m16n8k8.bf16": ("BF16", "products_k8", "mma.m16n8k8", "d"),
+    "mma.m16n8k8.tf32": ("TF32", "products", "mma.m16n8k8.tf32", "d"),
+    "mma.m16n8k32.s8": ("INT8", "products", "mma.m16n8k32.s8", "d"),
+    "wmma.m16n16k16.bf16": ("BF16", "products_wmma", "wmma.m16n16k16", "d"),
+}
+
+
+def main() -> int:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        device = open_device()
+        found = {
+            "gpu": device.name,
+            "capability": list(device.limits.capability),
+            "loads": loads(device),
+            "products": {name: products(device, *how) for name, how in PRODUCTS.items()},
+        }
+    except LowlevelError as error:
+        print(f"record_fragments: {error}", file=sys.stderr)
+        return error.exit_code
+    Path(sys.argv[1]).write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    count = len(found["loads"]) + len(found["products"])
+    print(f"{sys.argv[1]}: {count} maps of {device.name}")
+    return 0
+
+
+def loads(device) -> dict[str, list]:
+    """name -> lane -> elements, in the order register, part."""
+    found = {}
+    for count in (1, 2, 4):
+        for trans in ("", ".trans"):
+            kernel = f"ldmatrix_x{count}{trans.replace('.', '_')}_dealt"
+            found[f"ldmatrix.x{count}{trans}"] = dealt(device, kernel, np.arange(64 * count, dtype=np.uint16), count, 2)
+    numbers = np.arange(256).reshape(16, 16)
+    for operand, type_, registers, parts in (
+        ("a", "bf16", 4, 2),
+        ("a", "f16", 8, 2),
+        ("b", "bf16", 4, 2),
+        ("b", "f16", 8, 2),
+        ("c", "f32", 8, 1),
+        ("c", "f16", 4, 2),
+    ):
+        for layout, matrix in (("row", numbers), ("col", numbers.T)):
+            kernel, memory = f"wmma_{operand}_{type_}_{layout}_dealt", matrix.astype(_UNSIGNED[parts])
+            name = f"wmma.m16n16k16.{operand}.{type_}.{layout}"
+            found[name] = dealt(device, kernel, np.ascontiguousarray(memory), registers, parts)
+    return found
+
+
+def dealt(device, kernel: str, memory: np.ndarray, registers: int, parts: int) -> list[list[int]]:
+    function = support_function(device, "fragment_loads.cu", kernel)
+    elements, held = device.allocate(memory.nbytes), device.allocate(4 * LANES * registers)
+    elements.upload(memory)
+    launch(device, function, [elements, held])
+    return held.download(_UNSIGNED[parts], (LANES, registers * parts)).tolist()
+
+
+def products(device, type_: str, kernel: str, name: str, sums: str) -> list[list[list[int]]]:
+    """For each element of A, [sum, element of B] of the sums that it changes. Elements of B are told apart by two
+    numbers of at most 17, which every type holds exactly."""
+    a, b, d = (FRAGMENTS[f"{name}.{operand}"] for operand in ("a", "b", sums))
+    function = support_function(device, "fragment_products.cu", kernel, **{f"TYPE_{type_}": 1})
+    bits = _BITS[type_.removesuffix("_ACC16")]
+    one_hot = words(np.eye(count(a), dtype=int), a, bits)
+    numbers = np.arange(count(b))
+    low, high = (run(device, function, one_hot, words(n, b, bits), count(a), count(d)) for n in (digits(numbers)))
+    return [
+        [[int(at), int(low[i, at] - 1 + 16 * (high[i, at] - 1))] for at in np.flatnonzero(low[i])]
+        for i in range(count(a))
+    ]
+
+
+def digits(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each number as two from 1 on, low and high."""
+    return numbers % 16 + 1, numbers // 16 + 1
+
+
+def words(values: np.ndarray, fragment: Fragment, bits) -> np.ndarray:
+    """Registers that hold whole numbers, whose last axis is in the order lane, register, part."""
+    packed = np.ascontiguousarray(bits(values))
+    assert packed.dtype == _UNSIGNED[fragment.parts]
+    return packed.view(np.uint32)
+
+
+def count(fragment: Fragment) -> int:
+    return LANES * fragment.registers * fragment.parts
+
+
+def run(device, function, A: np.ndarray, B: np.ndarray, cases: int, sums: int) -> np.ndarray:
+    """(cases, sums) sums, each case's in the order lane, register, part."""
+    a, b, d = device.allocate(A.nbytes), device.allocate(B.nbytes), device.allocate(4 * cases * sums)
+    a.upload(A)
+    b.upload(B)
+    launch(device, function, [a, b, d, np.int32(cases)])
+    return d.download(np.int32, (cases, sums))
+
+
+def launch(device, function, arguments: list) -> None:
+    stream = device.stream()
+    device.bind(function, WARP, arguments).launch(stream)
+    stream.synchronize()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
