@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from lowlevel.commands import study_banks, study_fragment
+from lowlevel.commands import study_banks, study_diff, study_fragment, study_side
 
-_TOOLS = (study_fragment, study_banks)
+_TOOLS = (study_fragment, study_banks, study_side, study_diff)
 
 _ABOUT = """\
 Tools to study kernels with. None needs a GPU.
@@ -14,6 +14,8 @@ Tools to study kernels with. None needs a GPU.
   lowlevel study fragment mma.m16n8k16          which lane and register holds which element
   lowlevel study banks --row-bytes 64 --access ldmatrix --xor 'row / 2 % 4'
                                                 bank conflicts of a layout
+  lowlevel study side gemm/04                   CUDA C++, PTX and SASS of a main loop, beside each other
+  lowlevel study diff gemm/04 gemm/05           what a rung adds to the one before
 """
 
 

@@ -30,15 +30,17 @@ def disassembler() -> str | None:
     return shutil.which("nvdisasm") or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
 
 
-def sass(cubin: bytes) -> str:
-    """The listing of a cubin. Raises MissingError when there is no nvdisasm."""
+def sass(cubin: bytes, lines: bool = False) -> str:
+    """The listing of a cubin. lines: with the source line before its instructions, and where it was inlined, as far as
+    the compiler kept them. Raises MissingError when there is no nvdisasm."""
     tool = disassembler()
     if tool is None:
         raise MissingError("nvdisasm is missing: pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit's bin on PATH")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True)
+        options = ["-c", "-gi"] if lines else ["-c"]
+        done = subprocess.run([tool, *options, str(path)], capture_output=True, text=True)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
         raise MissingError(f"{tool} cannot read this cubin (exit code {done.returncode}): {said}")

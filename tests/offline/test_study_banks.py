@@ -10,6 +10,9 @@ from lowlevel.errors import UsageError
 from lowlevel.study import bank_counts, bank_rules, banks, layout
 from lowlevel.study.bank_rules import CANDIDATES, RULE
 from lowlevel.study.layout import Layout, Walk
+from lowlevel.toolchain import sass
+from lowlevel.toolchain.binary import Request
+from lowlevel.toolchain.build import build
 
 ROOT = paths.kernel_root()
 FIXTURE = ROOT / "tests" / "fixtures" / "banks.json"
@@ -67,6 +70,21 @@ class TestPatterns:
         said = {name: tuple(banks.wavefronts(a, access, rule) for a in patterns) for name, rule in CANDIDATES.items()}
         # of 8 bytes a lane, a half of the warp is the unit: fixed, halves and fused are one rule
         assert len(set(said.values())) == len(said) - 2 * access.endswith(".8")
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_counted_kernel_has_one_access_and_it_is_that_one(arch):
+    kernels = recorder().KERNELS
+    binary = build(Request("cuda", ROOT / "cu/support/bank_accesses.cu", arch, tuple(kernels.values())))
+    assert binary.advisories == ()
+    listing = sass.sass(binary.cubin)
+    opcodes = {"ld.4": "LDS", "ld.8": "LDS.64", "ld.16": "LDS.128", "st.4": "STS", "st.8": "STS.64", "st.16": "STS.128"}
+    opcodes |= {f"ldmatrix.x{n}": "LDSM.16.M88" + (f".{n}" if n > 1 else "") for n in (1, 2, 4)}
+    for access, kernel in kernels.items():
+        counted = sass.instructions(sass.function_text(listing, kernel))
+        shared = {opcode: n for opcode, n in counted.items() if opcode.startswith(("LDS", "STS"))}
+        assert shared == {opcodes[access]: 1}
 
 
 def test_a_misfit_is_told():

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from collections import defaultdict
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,8 @@ from lowlevel.errors import UsageError
 from lowlevel.study import fragment
 from lowlevel.study.expression import Formula
 from lowlevel.study.fragment import FRAGMENTS, LANES, Holder
+from lowlevel.toolchain.binary import Request
+from lowlevel.toolchain.build import build_all
 
 FIXTURE = paths.kernel_root() / "tests" / "fixtures" / "fragments.json"
 
@@ -164,6 +167,22 @@ class TestTheRecorder:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
+
+    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    def test_its_kernels_compile(self, tool, arch):
+        support = paths.kernel_root() / "cu" / "support"
+        entries = defaultdict(set)
+        for type_, kernel, _, _ in tool.PRODUCTS.values():
+            entries[type_].add(kernel)
+        requests = [
+            Request("cuda", support / "fragment_products.cu", arch, tuple(sorted(kernels)), ((f"TYPE_{type_}", "1"),))
+            for type_, kernels in entries.items()
+        ]
+        loads = (f"ldmatrix_x{n}{trans}_dealt" for n in (1, 2, 4) for trans in ("", "_trans"))
+        requests.append(Request("cuda", support / "fragment_loads.cu", arch, tuple(loads)))
+        for binary in build_all(requests):
+            assert not isinstance(binary, Exception), binary
+            assert binary.advisories == ()
 
     @pytest.mark.parametrize("product", ["mma.m16n8k16.f16.d.f16", "mma.m16n8k8.bf16", "mma.m16n8k8.tf32",
                                          "mma.m16n8k32.s8", "wmma.m16n16k16.bf16"])  # fmt: skip
