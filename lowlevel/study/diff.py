@@ -72,7 +72,7 @@ def _mix(variant: Variant, arch: str) -> dict[str, int]:
 
 
 def table(found: Sequence[Compared]) -> list[dict]:
-    """A row for each figure and architecture, instructions only where they differ: what, arch, first, second, change."""
+    """A row for each figure and architecture: what, arch, first, second, change. Instructions where they differ."""
     lines = []
     for one in found:
         for what, value in FIGURES.items():
