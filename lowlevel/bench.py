@@ -114,12 +114,7 @@ def result_path(options: BenchOptions, chosen: Suite, limits: Limits) -> Path | 
         return options.json_path
     if chosen.name == "selection":
         return None
-    return paths.results_root() / gpu_slug(limits.name) / f"{chosen.name}.json"
-
-
-def gpu_slug(name: str) -> str:
-    """`NVIDIA H200` is h200, `NVIDIA A100-SXM4-80GB` a100-sxm4-80gb."""
-    return name.lower().replace("nvidia", "").strip().replace(" ", "-")
+    return paths.results_root() / paths.gpu_slug(limits.name) / f"{chosen.name}.json"
 
 
 class Bench:

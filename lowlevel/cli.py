@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import lowlevel
 from lowlevel.commands import (
+    advise,
     bench,
     build,
     compare,
@@ -29,7 +30,22 @@ from lowlevel.commands import (
 )
 from lowlevel.errors import LowlevelError
 
-_COMMANDS = (list_, build, verify, bench, report, compare, profile, show, study, exercise, export, doctor, sanitize)
+_COMMANDS = (
+    list_,
+    build,
+    verify,
+    bench,
+    advise,
+    report,
+    compare,
+    profile,
+    show,
+    study,
+    exercise,
+    export,
+    doctor,
+    sanitize,
+)
 
 _ABOUT = """\
 GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, launches, checks and times them.
@@ -41,6 +57,7 @@ GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, lau
   lowlevel verify gemm/02_tiled 257x129x65 is it right?
   lowlevel bench 'gemm/*' 4096             how fast, beside cuBLAS
   lowlevel bench 'gemm/04*' --sweep BK=8,16  at other compile-time numbers
+  lowlevel advise 4096 --dtype fp32        which tile should be fast, and why
   lowlevel report results.json             its roofline and ladder, drawn
   lowlevel compare before.json after.json  what became better, what worse
   lowlevel profile gemm/02_tiled 4096      why: Nsight Compute's counters, and what they mean

@@ -33,8 +33,23 @@ def results_root() -> Path:
     return (_CHECKOUT if in_checkout() else Path.cwd()) / "bench" / "results"
 
 
+def tuned_root() -> Path:
+    """The tuned choices that the project ships, a file a GPU."""
+    return _CHECKOUT / "bench" / "tuned" if in_checkout() else _PACKAGE / "kernels" / "tuned"
+
+
+def user_tuned_root() -> Path:
+    """The user's own tuned choices, which win over those shipped."""
+    return cache_dir() / "tuned"
+
+
+def gpu_slug(name: str) -> str:
+    """`NVIDIA H200` is h200, `NVIDIA A100-SXM4-80GB` a100-sxm4-80gb."""
+    return name.lower().replace("nvidia", "").strip().replace(" ", "-")
+
+
 def cache_dir() -> Path:
-    """Compiled kernels: $LOWLEVEL_CACHE, else the user's cache folder."""
+    """Compiled kernels and tuned choices: $LOWLEVEL_CACHE, else the user's cache folder."""
     if own := os.environ.get("LOWLEVEL_CACHE"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

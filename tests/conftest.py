@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 from tabulate import tabulate
 
-from lowlevel import catalog
+from lowlevel import catalog, paths, tuned
 from lowlevel.commands.verify import problems_of
 from lowlevel.device.cuda.driver import probe
 from lowlevel.errors import LowlevelError, UsageError
@@ -85,6 +85,17 @@ def gpu():
     worker = Worker("gpu", gpu_worker.start, (0,))
     yield worker
     worker.close()
+
+
+@pytest.fixture(autouse=True)
+def tuned_folders(tmp_path, monkeypatch):
+    """Empty folders of tuned choices, the user's own and the shipped: no test depends on what was tuned here."""
+    folders = tmp_path / "own_tuned", tmp_path / "shipped_tuned"
+    monkeypatch.setattr(paths, "user_tuned_root", lambda: folders[0])
+    monkeypatch.setattr(paths, "tuned_root", lambda: folders[1])
+    tuned.forget()
+    yield folders
+    tuned.forget()
 
 
 def variants_and_archs(config) -> list:

@@ -23,6 +23,9 @@ Owner = Callable[[Config, int, int], int]
 #: (configs, problem, limits) -> index of the configuration to take.
 Choose = Callable[[Sequence[Config], "Problem", "Limits"], int]
 
+#: (config, problem, limits) -> the rule that the configuration breaks, in a line, or None when the kernel can have it.
+Admits = Callable[[Config, "Problem", "Limits"], "str | None"]
+
 #: The languages, in the order of every table, and the file ending of each.
 LANGUAGES = {"cuda": ("cu", ".cu"), "ptx": ("ptx", ".ptx"), "mlir": ("mlir", ".mlir")}
 
@@ -95,7 +98,8 @@ class Kernel:
     the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. params: names that the
     binder knows, in the order of the kernel's parameters. before: launches that precede the kernel's own in every call.
     owner: who computes an element, for the report of a wrong one. choose: which of configs suits a problem on a GPU,
-    where it is not always the first.
+    where it is not always the first. space: the values of each number that tuning tries. admits: which of their
+    products the kernel can have, kept in `catalog/space.py`.
     """
 
     language: str
@@ -115,6 +119,8 @@ class Kernel:
     expect: Expect = Expect()
     owner: Owner | None = None
     choose: Choose | None = None
+    space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    admits: Admits | None = None
 
     @property
     def operation(self) -> str:
@@ -173,7 +179,8 @@ class Variant:
     layout: str = ""
     config: Config = field(default_factory=dict, hash=False)
     epilogue: str = "none"
-    #: Where the configuration comes from: `default`, `named` on the command line, a `sweep`, or the kernel's `rule`.
+    #: Where the configuration comes from: `default`, `named` on the command line, a `sweep` or `tune`, a stored choice
+    #: (`tuned (exact)`, `tuned (class)`, `tuned (H200)`), the kernel's `rule`, or the cost `model`.
     chosen_by: str = field(default="default", compare=False)
 
     @property
@@ -218,11 +225,17 @@ class Variant:
         return replace(self, config={**self.config, **numbers})
 
     def suited(self, problem: Problem, limits: Limits) -> Variant:
-        """This variant in the configuration that its kernel's rule takes for a problem, unless one was named."""
-        if self.kernel.choose is None or self.chosen_by != "default":
+        """This variant in the configuration that suits a problem on a GPU, unless one was named.
+
+        A kernel with a tuning space takes the stored choice; without one, like any other, what its rule takes; and
+        without a rule what the cost model takes of the entry's configurations.
+        """
+        if self.chosen_by != "default" or not (self.kernel.choose or self.kernel.space):
             return self
-        config = self.kernel.configs[self.kernel.choose(self.kernel.configs, problem, limits)]
-        return replace(self, config=config, chosen_by="rule")
+        from lowlevel import tuned  # it reads files, and needs this module
+
+        config, chosen_by = tuned.configuration(self.kernel, self.type, self.layout, problem, limits)
+        return replace(self, config=config, chosen_by=chosen_by)
 
 
 def read_config(words: Sequence[str], numbers: Sequence[str]) -> Config | None:

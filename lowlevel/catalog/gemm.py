@@ -14,6 +14,7 @@ from lowlevel.catalog.rules import (
     threads_of_warps,
     tiles,
 )
+from lowlevel.catalog.space import admits_fp32_warp_tile
 from lowlevel.dtypes import FP32
 
 _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
@@ -26,6 +27,15 @@ _LARGE = {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "PAD": 1}
 _SQUARE = {"BM": 128, "BN": 128, "BK": 8}
 _WARP_TILE = {"BM": 128, "BN": 256, "BK": 16, "WM": 64, "WN": 64, "STAGES": 3, "KGROUPS": 1}
 _WARP_TILE_FEW = {"BM": 64, "BN": 128, "BK": 64, "WM": 64, "WN": 64, "STAGES": 2, "KGROUPS": 4}
+_WARP_TILE_SPACE = {
+    "BM": (64, 128, 192, 256),
+    "BN": (64, 128, 256),
+    "BK": (8, 16, 32, 64),
+    "WM": (64,),
+    "WN": (64,),
+    "STAGES": (2, 3, 4),
+    "KGROUPS": (1, 2, 4),
+}
 _LAUNCH = Launch(block=one_element_a_thread, grid=tiles)
 _LAUNCH_REGISTER = Launch(block=threads_of_register_tile, grid=tiles)
 _LAUNCH_256 = Launch(block=256, grid=tiles)
@@ -147,6 +157,8 @@ KERNELS = (
         layouts=("NN",),
         configs=(_WARP_TILE, _WARP_TILE_FEW),
         choose=least_work_an_sm,
+        space=_WARP_TILE_SPACE,
+        admits=admits_fp32_warp_tile,
         params=_FINISHED,
         launch=Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_stages),
         epilogues=_EPILOGUES,

@@ -74,6 +74,8 @@ def derive(entry: Kernel, file: str, numbers: Numbers = ()) -> OwnKernel:
         expect=Expect(),
         owner=None,
         choose=None if numbers else entry.choose,
+        space={},
+        admits=None,
     )
     return OwnKernel(**inherited, file=file, stands_for=entry.label, numbers=tuple(numbers))
 

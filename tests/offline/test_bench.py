@@ -10,7 +10,7 @@ import pytest
 from fake_device import FakeContender, FakeDevice
 from test_measure import StillClock
 
-from lowlevel import bench, gpu_worker, suite
+from lowlevel import bench, gpu_worker, paths, suite
 from lowlevel.bench import BenchOptions, run_bench
 from lowlevel.dtypes import BF16
 from lowlevel.errors import CompileError, DeviceError, UsageError
@@ -271,8 +271,8 @@ def test_a_suite_that_is_not_there_or_not_right(tmp_path):
 
 
 def test_gpu_names_become_folders():
-    assert bench.gpu_slug("NVIDIA H200") == "h200"
-    assert bench.gpu_slug("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
+    assert paths.gpu_slug("NVIDIA H200") == "h200"
+    assert paths.gpu_slug("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
 
 
 def test_results_go_to_the_gpus_folder():

@@ -1,0 +1,152 @@
+"""Tuning spaces: which configurations of a kernel there are to try, and the host's rules for them.
+
+Everything here is a pure function of numbers: what it refuses would not compile, would not launch, or would keep its
+sums outside the registers.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lowlevel.dtypes import ELEMENTS, Type
+
+if TYPE_CHECKING:
+    from lowlevel.catalog.entry import Config, Kernel
+    from lowlevel.hardware import Limits
+    from lowlevel.problems.base import Problem
+
+#: Registers of a thread; the instruction's field for one has no room for more.
+MOST_REGISTERS = 255
+#: What the sums and fragments leave to addresses and counters, at the least.
+ADDRESSES = 16
+
+
+def points(kernel: Kernel, problem: Problem, limits: Limits) -> list[Config]:
+    """The configurations that can be tried for a problem on a GPU: the entry's own, then the products of its space that
+    the host's rules admit, each once."""
+    listed = [config for config in kernel.configs if not fits(kernel, config, problem, limits)]
+    others = [config for config in products(kernel) if not refusal(kernel, config, problem, limits)]
+    return listed + [config for config in others if config not in listed]
+
+
+def products(kernel: Kernel) -> list[Config]:
+    """Every combination of the space's values, in the order of the entry's numbers; none without a space."""
+    if not kernel.space:
+        return []
+    numbers = tuple(kernel.configs[0])
+    values = [kernel.space.get(name, (kernel.configs[0][name],)) for name in numbers]
+    return [dict(zip(numbers, point, strict=True)) for point in itertools.product(*values)]
+
+
+def refused(kernel: Kernel, problem: Problem, limits: Limits) -> Mapping[str, int]:
+    """Rule -> how many products of the space break it first."""
+    broken = (refusal(kernel, config, problem, limits) for config in products(kernel))
+    return collections.Counter(filter(None, broken))
+
+
+def refusal(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> str | None:
+    """The first rule that a configuration breaks, in a line, or None: the kernel's own, then the GPU's."""
+    if config.get("STAGES", 2) < 2:
+        return "fewer than 2 stages: nothing is copied while a tile is multiplied"
+    own = kernel.admits(config, problem, limits) if kernel.admits else None
+    return own or fits(kernel, config, problem, limits)
+
+
+def fits(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> str | None:
+    """What a GPU refuses of a launch: too many threads or too much shared memory in a block."""
+    threads, shared = block_size(kernel, config, problem, limits), shared_bytes(kernel, config, problem, limits)
+    if not 32 <= threads <= limits.threads_per_block:
+        return f"a block of more than {limits.threads_per_block} threads, or of none"
+    if shared > limits.shared_per_block_optin:
+        return f"more than the {limits.shared_per_block_optin} bytes of shared memory that a block can have"
+    return None
+
+
+def block_size(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> int:
+    """Threads of a block."""
+    block = kernel.launch.block
+    block = block(config, problem, limits) if callable(block) else block
+    if isinstance(block, tuple):
+        return block[0] * block[1] * block[2]
+    return int(block)
+
+
+def shared_bytes(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> int:
+    """Dynamic shared memory of a block."""
+    shared = kernel.launch.shared
+    return int(shared(config, problem, limits) if callable(shared) else shared)
+
+
+def over_registers(needed: int, threads: int, min_blocks: int, limits: Limits) -> str | None:
+    """Refuses sums and fragments, `needed` registers of a thread, that leave no room for addresses, in a block of
+    `threads` of which an SM is to hold `min_blocks`."""
+    most = min(MOST_REGISTERS, limits.registers_per_sm // (threads * min_blocks) // 8 * 8)
+    if needed + ADDRESSES > most:
+        return "more sums and fragments than the registers hold"
+    return None
+
+
+def mma_registers(config: Config, type_: Type, ahead: int = 2) -> int:
+    """Sums and fragments of a thread whose warp multiplies WM x WN by mma.sync, with `ahead` sets of fragments.
+
+    A warp's 32 threads hold an element of C each in a register (two of fp16), and 16 x 32 bytes of A in four.
+    """
+    sums = config["WM"] * config["WN"] // 32 // (2 if type_.accumulate == "fp16" else 1)
+    return sums + ahead * (config["WM"] + config["WN"]) // 4
+
+
+def admits_mma_tile(config: Config, problem: Problem, limits: Limits) -> str | None:
+    """`gemm/14_wide`'s static_asserts, and its registers: a ring of tiles whose rows lie as in global memory, copied by
+    cp.async a chunk of 16 bytes a thread, swizzled, and read by ldmatrix into warps of WM x WN."""
+    bm, bn, bk, wm, wn = (config[name] for name in ("BM", "BN", "BK", "WM", "WN"))
+    if bm % wm or bn % wn:
+        return "the tile is not whole warp tiles"
+    if wm % 16 or wn % 32 or 64 % wm or 64 % wn:
+        return "a warp tile has no side of 16 (WN: 32) to 64 that divides 64"
+    threads = 32 * (bm // wm) * (bn // wn)
+    if threads > limits.threads_per_block:
+        return "a block of more threads than there may be"
+    element = ELEMENTS[problem.type.operand].bytes
+    if bk * element % 64:
+        return "BK is not an even number of steps of mma.sync"
+    along_k = (problem.layout[0] == "N", problem.layout[1] == "T")
+    for side, rows_run_along_k in zip((bm, bn), along_k, strict=True):
+        rows, length = (side, bk) if rows_run_along_k else (bk, side)
+        if broken := _copied_in_passes(rows, length * element, threads, rows_run_along_k):
+            return broken
+    if config["STAGES"] * (bm + bn) * bk * element < bm * bn * ELEMENTS[problem.type.output].bytes:
+        return "the ring is smaller than C's tile, which takes its place"
+    return over_registers(mma_registers(config, problem.type), threads, config.get("MIN_BLOCKS", 1), limits)
+
+
+def _copied_in_passes(rows: int, row_bytes: int, threads: int, along_k: bool) -> str | None:
+    """A row's chunks are a power of two of threads, and a pass whole rows, eight or a multiple."""
+    if (row_bytes > 128 and along_k) or (row_bytes % 128 and not along_k):
+        return "a row of a tile is over 128 bytes of k, or no multiple of 128 bytes of m or n"
+    chunks = row_bytes // 16
+    pass_rows = threads // chunks
+    if threads % chunks or pass_rows % 8 or rows % pass_rows:
+        return "the threads do not copy a tile in whole passes"
+    return None
+
+
+def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> str | None:  # noqa: ARG001
+    """`gemm/08_warp_tile`'s static_asserts: whole passes of its copies, all started before a block's last k."""
+    bm, bn, bk, groups = (config[name] for name in ("BM", "BN", "BK", "KGROUPS"))
+    if bm % config["WM"] or bn % config["WN"]:
+        return "the tile is not whole warp tiles"
+    threads = 32 * (bm // config["WM"]) * (bn // config["WN"]) * groups
+    if threads > limits.threads_per_block:
+        return "a block of more threads than there may be"
+    k_slice = bk // groups
+    if bk % 8 or k_slice % 2:
+        return "BK is no even number of k for each group of warps"
+    if bm % (threads // 8) or bk * bn % (4 * threads) or 4 * threads % bn:
+        return "the threads do not copy a tile in whole passes"
+    copies = bm // (threads // 8) * bk // 8 + bk // (4 * threads // bn)
+    if copies > 2 * (k_slice - 1):
+        return "a k-block is too short to start its copies in"
+    return over_registers(config["WM"] * config["WN"] // 32 + 2 * (16 + 8), threads, 1, limits)

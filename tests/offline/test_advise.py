@@ -1,0 +1,208 @@
+"""The cost model and the advisor: their numbers worked out by hand, what they rank first, what they print."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+from test_cli import run
+
+from lowlevel import advise, catalog, hardware, model
+from lowlevel.catalog.entry import Kernel, Launch
+from lowlevel.catalog.rules import column_of_tiles, threads_of_warps
+from lowlevel.catalog.space import admits_mma_tile
+from lowlevel.dtypes import BF16, FP8, FP32
+from lowlevel.errors import UsageError
+from lowlevel.problems.gemm import Gemm
+
+H200, A100 = hardware.find("H200"), hardware.find("A100")
+TILE = model.Tile(256, 128, 64, 64, 64, 3, 1, 256, 3 * 384 * 64 * 2, 228)
+
+
+def ring(config, _problem, _limits):
+    return config["STAGES"] * (config["BM"] + config["BN"]) * config["BK"] * 2
+
+
+MMA = Kernel(
+    "cuda",
+    "gemm/50_mma",
+    entry="gemm",
+    idea="a stand-in",
+    archs=("sm_80",),
+    types=(BF16,),
+    params=(),
+    launch=Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring),
+    layouts=("NT",),
+    configs=({"BM": 128, "BN": 128, "BK": 32, "WM": 64, "WN": 64, "STAGES": 3},),
+    space={"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (32, 64), "STAGES": (2, 3, 4)},
+    admits=admits_mma_tile,
+)
+
+
+def cube(n, type_=BF16):
+    return Gemm(n, n, n, type_, "NT")
+
+
+def test_a_step_by_hand():
+    """256 x 128 in bf16: 387 clocks of mma.sync, 256 of fragments and 96 of copies, 192 of the port to the L2."""
+    clocks = model.step_clocks(TILE, BF16, 8, 2709)
+    assert clocks["arithmetic"] == pytest.approx(387.1, abs=0.1)
+    assert clocks["shared memory"] == 256 + 96
+    assert clocks["L2"] == 192
+    assert model.step_clocks(TILE, BF16, 4, 2709)["arithmetic"] == pytest.approx(387.1 / 0.92, abs=0.1)
+    assert model.step_clocks(TILE, FP32, 8, 2709)["arithmetic"] == pytest.approx(387.1 / 2, abs=0.1)
+
+
+def test_a_round_by_hand():
+    problem = Gemm(256, 128, 4096, BF16, "NT")
+    step = (387.1**4 + 352**4 + 192**4) ** 0.25
+    ends = 1200 + 2 * 384 * 64 * 2 / 64 + 256 * 128 * 2 / 32
+    expected = 64 * (4 * step + 20) + ends
+    assert model.round_clocks(TILE, problem, 1, 2709) == pytest.approx(expected, rel=1e-3)
+    two = dataclasses.replace(TILE, stages=2)
+    waiting = 1200 - 0.5 * 4 * step
+    assert model.round_clocks(two, problem, 1, 2709) == pytest.approx(
+        64 * (4 * step + waiting + 20) + ends - 384 * 64 * 2 / 64, rel=1e-3
+    )
+    assert model.round_clocks(two, problem, 2, 2709) < 2 * model.round_clocks(two, problem, 1, 2709)
+    odd = dataclasses.replace(problem, k=4097, lda=0, ldb=0)
+    assert model.round_clocks(TILE, odd, 1, 2709) > model.round_clocks(TILE, problem, 1, 2709)
+
+
+def test_waves_and_the_last_one():
+    found = model.estimate(TILE, cube(4096), H200, 2709)
+    assert (found.tiles, found.occupancy.blocks_per_sm) == (512, 1)
+    assert found.waves == pytest.approx(512 / 132)
+    assert found.tail == pytest.approx(512 / (4 * 132))
+    assert found.bound == "arithmetic"
+    one_more = model.estimate(TILE, Gemm(256 * 133, 128, 4096, BF16, "NT"), H200, 2709)
+    full = model.estimate(TILE, Gemm(256 * 132, 128, 4096, BF16, "NT"), H200, 2709)
+    assert one_more.microseconds == pytest.approx(2 * full.microseconds)
+    assert (full.tail, one_more.tail) == (1.0, pytest.approx(133 / 264))
+
+
+@pytest.mark.parametrize(("n", "measured"), [(2048, 464), (4096, 498), (8192, 516)])
+def test_the_model_lies_near_what_was_measured(n, measured):
+    """TFLOP/s of a 256 x 128 tile on an H200 whose clock power holds near 1740 MHz; the model counts its highest."""
+    found = model.estimate(TILE, cube(n), H200, 2709)
+    assert found.tflops * 1740 / 1980 == pytest.approx(measured, rel=0.06)
+
+
+def test_memory_bounds_a_shallow_product_where_it_is_slow():
+    slow = dataclasses.replace(A100, memory_clock_mhz=600)
+    found = model.estimate(TILE, Gemm(16384, 16384, 16, BF16, "NT"), slow, 2048)
+    assert found.bound == "device memory"
+    least = (2 * 16384 * 16 + 16384**2) * 2
+    assert found.microseconds == pytest.approx(least / hardware.bandwidth(slow) * 1e6)
+    large = Gemm(8192, 8192, 8192, BF16, "NT")  # 134 MB a operand: not in an L2 of 60 MiB
+    rows, columns = 8, math.ceil(132 / 8)
+    read = math.ceil(32 * 64 / 132) * (rows * 256 + columns * 128) * 8192 * 2
+    assert model.memory_bytes(TILE, large, H200, 132) == read + 2 * 8192**2
+    assert model.memory_bytes(TILE, cube(1024), H200, 132) == 3 * 2 * 1024**2
+
+
+def test_rates_of_the_instructions():
+    assert model.rate(MMA, BF16, A100) == 2048
+    assert model.rate(MMA, BF16, H200) == 2709
+    assert model.rate(dataclasses.replace(MMA, archs=("sm_90a",)), BF16, H200) == 4096
+    assert model.rate(MMA, FP32, H200) == 256
+    with pytest.raises(UsageError, match="A100 SXM 80GB has no rate for fp8"):
+        model.rate(MMA, FP8, A100)
+
+
+def test_tiles_of_configurations_with_and_without_warps():
+    assert model.warp_tile({"BM": 64, "BN": 64}, 256) == (16, 32)
+    assert model.warp_tile({"BM": 64, "BN": 64, "WM": 8, "WN": 64}, 256) == (8, 64)
+    tile = model.tile_of(MMA, MMA.configs[0], cube(64), H200)
+    assert (tile.threads, tile.shared, tile.registers) == (128, 3 * 256 * 32 * 2, 128 + 64 + 32)
+    two = model.tile_of(MMA, {**MMA.configs[0], "BM": 256, "MIN_BLOCKS": 2}, cube(64), H200)
+    assert two.registers == 128  # what 2 x 256 threads can have
+    assert model.tile_of(MMA, MMA.configs[0], cube(64), H200, 99).registers == 99
+    naive = next(k for k in catalog.kernels() if k.label == "cuda:gemm/01_naive")
+    with pytest.raises(UsageError, match="no tile of shared memory"):
+        model.tile_of(naive, naive.configs[0], Gemm(64, 64, 64, FP32), H200)
+
+
+def test_large_shapes_take_large_tiles_and_small_ones_small():
+    for gpu in (H200, A100):
+        large, small = (advise.advise(MMA.variants()[0], cube(n), gpu)[0].variant.config for n in (8192, 1024))
+        assert large["BM"] * large["BN"] == 256 * 128
+        assert small["BM"] * small["BN"] <= 128 * 128
+    ranked = advise.advise(MMA.variants()[0], cube(4096), H200)
+    assert [a.estimate.microseconds for a in ranked] == sorted(a.estimate.microseconds for a in ranked)
+    assert len(ranked) >= 24
+    assert {a.variant.chosen_by for a in ranked} == {"tune"}
+
+
+def test_the_model_chooses_among_given_configurations():
+    wide, small = ({**MMA.configs[0], "BM": 256, "BK": 64}, {**MMA.configs[0], "BM": 64})
+    assert model.best(MMA, [small, wide], cube(8192), H200) == wide
+    assert model.best(MMA, [wide, small], cube(512), H200) == small
+    assert model.best(MMA, [{**wide, "STAGES": 9}], cube(512), H200)["STAGES"] == 9  # no SM holds it: as it came
+
+
+def test_the_four_rules():
+    def broken(n, **change):
+        tile = dataclasses.replace(TILE, **change)
+        found = model.estimate(tile, cube(n), H200, 2709)
+        return tuple(number for number, rule in advise.RULES.items() if rule.broken(found, cube(n), H200))
+
+    assert broken(4096) == (4,)
+    assert broken(2048) == (3, 4)
+    assert broken(4096, bm=512, wm=128, registers=128) == (1, 3, 4)
+    assert broken(4096, bk=4) == (2, 4)
+    assert broken(4096, wm=32, wn=32) == ()
+
+
+def test_the_rules_are_told_with_numbers_and_what_keeping_them_costs():
+    ranked = advise.advise(MMA.variants()[0], cube(2048), H200)
+    text = advise.rules_text(ranked, cube(2048), H200)
+    assert "1. BM x BN at most 32768: " in text
+    assert "at least two blocks an SM, 264: 128: broken, and the best that keeps it, " in text
+    assert "% slower: the rule does not hold here" in text
+    assert "4. at most 64 sums a thread: 128: broken, and no configuration here keeps it" in text
+    assert "128 tiles in 1 waves of 132 fill 97 % of the places" in text
+
+
+def test_the_command(capsys):
+    code, out, _ = run(capsys, "advise", "1024", "--dtype", "fp32", "--no-compile", "--top", "5")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("cuda:gemm/08_warp_tile, 1024x1024x1024 fp32 NN on H200: 132 SMs, 227 KiB")
+    assert "~" in lines[4]
+    assert [line.split()[0] for line in lines[4:9]] == ["1", "2", "3", "4", "5"]
+    assert "95 configurations are admitted, of 432 products" in out
+    assert "The four rules of thumb" in out
+
+
+def test_the_command_compiles_what_it_shows(capsys):
+    code, out, _ = run(capsys, "advise", "1024", "--kernel", "gemm/04", "--gpu", "A100", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert [r["config"]["PAD"] for r in rows] == [1, 0] or [r["config"]["PAD"] for r in rows] == [0, 1]
+    for row in rows:
+        assert row["registers"] > 0
+        assert row["registers_estimated"] is None
+        assert row["spills"] == 0
+        assert row["shared"] == (4352 if row["config"]["PAD"] else 4096)
+
+
+WRONG = {
+    ("advise", "4096", "--gpu", "Voodoo"): "no GPU 'Voodoo' in the table",
+    ("advise", "4096", "--dtype", "fp99"): "no dtype 'fp99'; there are: fp32",
+    ("advise", "4096,2048", "--dtype", "fp32"): "advise takes one shape, not 2",
+    ("advise", "64x64", "--dtype", "fp32"): "gemm takes shapes MxNxK or a single number",
+    ("advise", "4096", "--dtype", "fp32", "--layout", "TT"): "no fp32 TT tile of a kernel with a tuning space",
+    ("advise", "4096", "--dtype", "fp32", "--gpu", "T4"): "written for sm_80; sm_75 is older",
+    ("advise", "4096", "--kernel", "gemm/01"): "cuda:gemm/01_naive has no tile of shared memory",
+    ("advise", "4096", "--kernel", "ptx:gemm/02"): "there are: none in CUDA C++",
+    ("advise", "4096", "--kernel", "gemm/99"): "no variant 'gemm/99'",
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_wrong_input_is_one_line_and_exit_code_2(capsys, words):
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert WRONG[words] in err
+    assert len(err.splitlines()) == 1
