@@ -166,7 +166,7 @@ class Bench:
     def run(self) -> list[Row]:
         """All groups. `self.rows` grows as they are done."""
         self.rows = []
-        binaries = self._build()
+        binaries = self.build(self.suite.variants())
         groups = self.suite.groups
         count = sum(map(_row_count, groups))
         self._left = TimeLeft(count, self.suite.budget_s)
@@ -178,11 +178,11 @@ class Bench:
                 progress.advance(_row_count(group))
         return self.rows
 
-    def _build(self) -> dict[str, Binary | LowlevelError]:
+    def build(self, variants: Sequence[Variant]) -> dict[str, Binary | LowlevelError]:
         """Variant name -> its binary, or why there is none."""
         found: dict[str, Binary | LowlevelError] = {}
         requests = {}
-        for variant in self.suite.variants():
+        for variant in variants:
             try:
                 requests[variant.name] = catalog.request(variant, self.arch)
             except UsageError as error:
@@ -257,7 +257,7 @@ class Bench:
         progress: RowProgress,
     ) -> None:
         """Times the members. One that hangs or fails is marked, and the others start again without it."""
-        options = Options(self.options.timer, self.options.cool, budget_s)
+        options = self.timing(budget_s)
         while members:
             running, measured = next(iter(members)), {}
             try:
@@ -277,6 +277,10 @@ class Bench:
             except LowlevelError as error:
                 self._fail(rows[running], error)
                 members = {name: binary for name, binary in members.items() if name != running}
+
+    def timing(self, budget_s: float) -> Options:
+        """How a group's members are timed."""
+        return Options(self.options.timer, self.options.cool, budget_s)
 
     def _fail(self, row: Row, error: LowlevelError) -> None:
         """Marks a row by how it failed. The child is replaced unless the failure was a plain refusal."""

@@ -123,6 +123,11 @@ def _choice(data: dict) -> Choice:
     return Choice(**data, shape=(m, n, k), tried=tried)
 
 
+def unfinished_path(gpu: str) -> Path:
+    """Where an interrupted `bench --tune` keeps its figures."""
+    return paths.user_tuned_root() / "unfinished" / f"{paths.gpu_slug(gpu)}.json"
+
+
 def empty(limits: Limits) -> Tuned:
     return Tuned(limits.name, limits.capability, limits.sms)
 
@@ -142,6 +147,11 @@ def configuration(kernel: Kernel, type_: Type, layout: str, problem: Gemm, limit
     """
     if kernel.space and (found := _stored(kernel, type_.name, layout, problem, limits)):
         return found
+    return untuned(kernel, problem, limits)
+
+
+def untuned(kernel: Kernel, problem: Gemm, limits: Limits) -> tuple[Config, str]:
+    """(configuration, chosen_by) without a stored choice: the kernel's rule, else the model."""
     if kernel.choose:
         return kernel.configs[kernel.choose(kernel.configs, problem, limits)], "rule"
     return model.best(kernel, kernel.configs, problem, limits), "model"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lowlevel.commands import common
 from lowlevel.device.cuda.driver import probe
-from lowlevel.errors import UsageError
+from lowlevel.errors import MissingError, UsageError
 from lowlevel.measure.timers import TIMERS
 
 
@@ -25,21 +25,30 @@ def add(commands) -> None:
         "  lowlevel bench cuda:gemm/04* 1024 --sweep BK=8,16,32,64 --sweep PAD=0,1\n"
         "                                          a row for each of the eight; what a number cannot be costs a row\n"
         "  lowlevel bench --suite chapter          bench/suites/chapter.toml: sections of kernels, types, layouts,\n"
-        "                                          shapes, epilogues = [...], sweep = { BK = [8, 16] }\n\n"
+        "                                          shapes, epilogues = [...], sweep = { BK = [8, 16] }\n"
+        "  lowlevel bench --tune gemm/08 1024,4096 verify and time up to 48 configurations for each shape and store\n"
+        "                                          the fastest; after Ctrl-C the same command goes on\n"
+        "  lowlevel bench --tune gemm/08 4096 --candidates 96 --budget 120 --json bench/tuned/h200.json\n\n"
         "Without a GPU it says so, times nothing, and shows what can be known without one.",
     )
     common.add_words(parser, shapes=True)
     common.add_own(parser)
     common.add_sweep(parser)
     common.add_filters(parser, "compile for this architecture; an older one's PTX is compiled by the driver")
+    what = "find the fastest configuration of a kernel that has a tuning space, and store it (docs/tuning.md)"
+    parser.add_argument("--tune", action="store_true", help=what)
+    what = "how many configurations --tune tries for a shape: the entry's and the best by the cost model (48)"
+    parser.add_argument("--candidates", type=common.positive, metavar="N", help=what)
     parser.add_argument("--suite", help="a suite of bench/suites, or a .toml file")
     parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--budget", type=_positive, help="seconds of timing, instead of the suite's")
+    parser.add_argument(
+        "--budget", type=_positive, help="seconds of timing, instead of the suite's; of --tune, a shape"
+    )
     parser.add_argument("--timer", choices=TIMERS, default="auto", help="how to time (default: by duration)")
     parser.add_argument("--cool", action="store_true", help="pause before each segment instead of sustained load")
     what = "run the whole suite this often, keeping the last three"
     parser.add_argument("--runs", type=common.positive, default=1, help=what)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="save the rows there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the rows (--tune: the choices) there")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument("--device", type=int, default=0, help="GPU number")
     parser.set_defaults(run=run)
@@ -54,6 +63,10 @@ def _positive(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     words = common.split_words(arguments.words)
+    if arguments.tune:
+        return tune(words, arguments)
+    if arguments.candidates:
+        raise UsageError("--candidates is for --tune, as in `lowlevel bench --tune gemm/08 4096 --candidates 96`")
     words = common.Words(beside(words.patterns, arguments), words.shapes)
     if arguments.sweeps and (arguments.suite or not words.patterns):
         raise UsageError("--sweep is for kernels by name, as in `lowlevel bench gemm/04_register_tile --sweep BK=8,16`")
@@ -82,6 +95,35 @@ def run(arguments: argparse.Namespace) -> int:
         sweep=common.sweep_of(arguments),
     )
     return run_bench(options)
+
+
+def tune(words: common.Words, arguments: argparse.Namespace) -> int:
+    """`bench --tune NAME SHAPES`. MissingError without a GPU."""
+    from lowlevel.tune import TuneOptions, choose, run_tune
+
+    given = {"--suite": arguments.suite, "--sweep": arguments.sweeps, "--quick": arguments.quick}
+    given |= {"--as": arguments.stands_for, "--runs": arguments.runs > 1}
+    if refused := [name for name, value in given.items() if value]:
+        raise UsageError(f"--tune takes a kernel of the catalog and shapes, and no {refused[0]}")
+    if not words.patterns:
+        raise UsageError("--tune needs a kernel, as in `lowlevel bench --tune gemm/08 4096`")
+    options = TuneOptions(
+        patterns=by_language(words.patterns, arguments.language),
+        shapes=words.shapes,
+        dtypes=arguments.dtype,
+        layouts=arguments.layout,
+        arch=arguments.arch,
+        timer=arguments.timer,
+        cool=arguments.cool,
+        budget=arguments.budget or TuneOptions.budget,
+        candidates=arguments.candidates or TuneOptions.candidates,
+        json_path=arguments.json,
+        device=arguments.device,
+    )
+    choose(options)  # refused before a GPU is opened
+    if reason := probe():
+        raise MissingError(f"tuning needs a GPU: {reason}; `lowlevel advise` ranks configurations without one")
+    return run_tune(options)
 
 
 def beside(patterns: tuple[str, ...], arguments: argparse.Namespace) -> tuple[str, ...]:
