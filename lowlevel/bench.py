@@ -89,10 +89,14 @@ def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
 
 
 def finish(rows: list[Row], bench: Bench, path: Path | None, options: BenchOptions, out: TextIO) -> None:
-    """Prints the tables and writes the file."""
+    """Prints the tables, a suite's means, and writes the file."""
     if rows:
         beside = reference.column(bench.environment["gpu"], paths.results_root())
         print("\n" + report.tables(rows, markdown=options.markdown, beside=beside), file=out)
+    if bench.suite.name != "selection":
+        folder = path.parent if path else paths.results_root() / paths.gpu_slug(bench.limits.name)
+        if text := report.means_beside(bench.suite.name, rows, folder):
+            print(f"\nGeometric means over the shapes of a suite\n{text}", file=out)
     if path and rows:
         Results(bench.environment, bench.protocol(), rows).save(path)
         print(f"\n{len(rows)} rows saved in {path}", file=out, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ COLUMNS: dict[str, Callable[[Row], str | None]] = {
     "variant": row_name,
     "language": lambda r: "" if r.language == "library" else r.language,
     "arch": lambda r: r.arch or None,
+    "chosen": lambda r: f"{r.config}, {r.chosen_by}" if r.chosen_by.startswith(("tuned", "model")) else None,
     "us": lambda r: _present(r.median_us, _number(1)),
     "TFLOP/s": lambda r: _present(r.tflops, _number(1)),
     "GB/s": lambda r: _present(r.gb_per_s, _number(0)) if r.tflops is None else None,
@@ -92,7 +94,8 @@ def table(
     filled = {name: values for name, values in filled.items() if any(v not in (None, "") for v in values)}
     lines = [["" if v is None else v for v in line] for line in zip(*filled.values(), strict=True)]
     align = [
-        "left" if name in ("variant", "language", "arch", "held back by", "status") else "right" for name in filled
+        "left" if name in ("variant", "language", "arch", "chosen", "held back by", "status") else "right"
+        for name in filled
     ]
     style = "github" if markdown else "simple"
     return tabulate(lines, list(filled), tablefmt=style, colalign=align, disable_numparse=True)
@@ -183,6 +186,57 @@ VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
 }
 
 
+def means(suites: Mapping[str, Sequence[Row]], markdown: bool = False) -> str:
+    """Geometric means of the ratios over each suite's shapes, suites side by side, a line for each kernel, type and
+    layout: `0.631 (13)` is the mean over 13 rows. Empty where no suite has a kernel with ratios at two shapes."""
+    found = {name: _ratios(rows) for name, rows in suites.items()}
+    keys = list(dict.fromkeys(key for ratios in found.values() for key in ratios))
+    lines = []
+    for key in keys:
+        cells = [_mean(values) for ratios in found.values() for values in ratios.get(key, ([], []))]
+        lines.append([*key, *cells])
+    if not any(len(values[0]) > 1 for ratios in found.values() for values in ratios.values()):
+        return ""
+    headings = [f"{name}: {what}" for name in found for what in ("x cuBLAS", "x best library")]
+    align = ("left",) * 4 + ("right",) * len(headings)
+    style = "github" if markdown else "simple"
+    return tabulate(
+        lines, ["variant", "language", "type", "layout", *headings], style, colalign=align, disable_numparse=True
+    )
+
+
+def _ratios(rows: Sequence[Row]) -> dict[tuple, tuple[list[float], list[float]]]:
+    """(variant, language, type, layout) -> its ratios to cuBLAS and to the best library; kernels' gemm rows alone."""
+    found: dict[tuple, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        own = row.op == "gemm" and row.language != "library" and row.status == "ok"
+        if own and row.vs_cublas is not None and row.vs_best_library is not None:
+            usual, best = found.setdefault((_rung(row), row.language, row.dtype, row.layout), ([], []))
+            usual.append(row.vs_cublas)
+            best.append(row.vs_best_library)
+    return found
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    return f"{math.exp(math.fsum(map(math.log, ratios)) / len(ratios)):.3f} ({len(ratios)})"
+
+
+def partner(suite: str) -> str:
+    """The suite of seeded shapes that belongs to a suite, and the other way round: `x` and `x-seeded`."""
+    return suite.removesuffix("-seeded") if suite.endswith("-seeded") else f"{suite}-seeded"
+
+
+def means_beside(suite: str, rows: Sequence[Row], folder: Path) -> str:
+    """`means` of a run, beside those of its partner's results where they lie in the same folder."""
+    path = folder / f"{partner(suite)}.json"
+    suites = {suite: rows}
+    if path.exists():
+        suites[path.stem] = Results.load(path).rows
+    return means(dict(sorted(suites.items())))
+
+
 def environment_line(results: Results) -> str:
     """`NVIDIA H200, driver 580.1, CUDA 13.0, cuBLAS 13.1.0, NVRTC 13.0, 2026-01-01`."""
     e = results.environment
@@ -201,9 +255,12 @@ def update_markers(text: str, results: Mapping[str, Results]) -> str:
         name, view = match[2], match[3]
         if name not in results:
             raise UsageError(f"README asks for bench/results/{name}.json, which does not exist")
-        if view not in VIEWS:
-            raise UsageError(f"README asks for a view '{view}'; there are: {', '.join(VIEWS)}")
         found = results[name]
+        if view == "means":
+            suites = {key.partition("/")[2]: results[key].rows for key in (name, partner(name)) if key in results}
+            return f"{match[1]}{means(suites, markdown=True)}\n\n{environment_line(found)}\n{match[4]}"
+        if view not in VIEWS:
+            raise UsageError(f"README asks for a view '{view}'; there are: {', '.join(VIEWS)}, means")
         return f"{match[1]}{VIEWS[view](found.rows)}\n\n{environment_line(found)}\n{match[4]}"
 
     text = _LADDER.sub(lambda match: f"{match[1]}{ladder.markdown()}\n{match[2]}", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 from lowlevel.errors import UsageError
@@ -50,3 +51,30 @@ def edge_shapes(BM: int, BN: int, BK: int, stages: int = 1, full: bool = False) 
         sizes = lambda b: (1, b - 1 or 1, b, b + 1, 2 * b + 1)  # noqa: E731
         shapes += [(m, n, k) for m in sizes(BM) for n in sizes(BN) for k in (1, BK, BK + 1, stages * BK)]
     return list(dict.fromkeys(shapes))
+
+
+#: The sides of seeded shapes, and the most FLOP of one: those of the 8192 cube.
+SEEDED_SIDES, SEEDED_K, SEEDED_FLOPS = (256, 8192), (128, 16384), 2 * 8192**3
+
+
+def seeded_shapes(count: int, seed: int) -> list[tuple[int, int, int]]:
+    """M, N, K that nobody chose, to see what a choice tuned on other shapes is worth.
+
+    Each side is log-uniform: M and N in 256..8192, K in 128..16384. Of four shapes in a row two are rounded to
+    multiples of 64, one to multiples of 8, and one is left as it falls. A shape of more FLOP than the 8192 cube is
+    drawn again.
+    Only `random()` is asked of the generator, since Python promises its sequence for a seed.
+    """
+    draw = random.Random(seed).random
+    shapes: list[tuple[int, int, int]] = []
+    while len(shapes) < count:
+        unit = (64, 64, 8, 1)[len(shapes) % 4]
+        m, n, k = (_log_uniform(*bounds, unit, draw()) for bounds in (SEEDED_SIDES, SEEDED_SIDES, SEEDED_K))
+        if 2 * m * n * k <= SEEDED_FLOPS and (m, n, k) not in shapes:
+            shapes.append((m, n, k))
+    return shapes
+
+
+def _log_uniform(low: int, high: int, unit: int, draw: float) -> int:
+    """`draw` of 0..1 to low..high, each octave as likely, rounded to a multiple of `unit`."""
+    return round(low * (high / low) ** draw / unit) * unit
