@@ -10,6 +10,7 @@ from lowlevel.catalog.rules import (
     threads_of_warps,
     tiles,
 )
+from lowlevel.catalog.space import admits_mma_tile
 from lowlevel.dtypes import BF16, FP16, FP16_ACC16, INT8, TF32
 
 _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
@@ -23,6 +24,15 @@ _WIDE_TALL = _WIDE | {"BM": 256, "BN": 128}
 _WIDE_SQUARE = _WIDE | {"BN": 128, "MIN_BLOCKS": 2}
 _WIDE_SMALL = _WIDE | {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "MIN_BLOCKS": 3}
 _SHORT = {"BK": 32, "STAGES": 4}
+_WIDE_SPACE = {
+    "BM": (64, 128, 256),
+    "BN": (64, 128, 256),
+    "BK": (32, 64),
+    "WM": (32, 64),
+    "WN": (32, 64),
+    "STAGES": (2, 3, 4, 5),
+    "MIN_BLOCKS": (1, 2),
+}
 _LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
 _LAUNCH = Launch(block=threads_of_warps, grid=tiles)
 
@@ -110,6 +120,8 @@ KERNELS: tuple[Kernel, ...] = (
             _WIDE_SQUARE | _SHORT,
         ),
         choose=least_clocks_an_sm,
+        space=_WIDE_SPACE,
+        admits=admits_mma_tile,
         params=_FINISHED,
         launch=_LAUNCH_RING,
         epilogues=_EPILOGUES,
