@@ -47,7 +47,7 @@ GROUP = 8
 #: FLOP a clock and SM of bf16's mma.sync where wgmma is faster: measured on an H200 with nothing but registers.
 MMA_SYNC = {(9, 0): 2709}
 #: Registers for addresses and counters, in the estimate without a compiler.
-ADDRESSES = 32
+ADDRESSES = 40
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,7 @@ def seeded_shapes(count: int, seed: int) -> list[tuple[int, int, int]]:
 
     Each side is log-uniform: M and N in 256..8192, K in 128..16384. Of four shapes in a row two are rounded to
     multiples of 64, one to multiples of 8, and one is left as it falls. A shape of more FLOP than the 8192 cube is
-    drawn again.
-    Only `random()` is asked of the generator, since Python promises its sequence for a seed.
+    drawn again. Only `random()` is asked of the generator, since Python promises its sequence for a seed.
     """
     draw = random.Random(seed).random
     shapes: list[tuple[int, int, int]] = []

@@ -103,25 +103,27 @@ CORNERS = [
 ]
 
 
-def _compile(configs):
-    variants = [
-        Variant(WARP_TILE, FP32, "NN", {**WARP_TILE.configs[0], **config}, "none", "tune") for config in configs
-    ]
-    for limits in (A100,):
-        for variant in variants:
-            assert space.refusal(WARP_TILE, variant.config, CUBE, limits) is None, variant.config_text
-        built = build_all([catalog.request(v, limits.arch) for v in variants])
-        errors = {v.config_text: str(b) for v, b in zip(variants, built, strict=True) if isinstance(b, LowlevelError)}
-        assert not errors
+def _compile(kernel, configs):
+    """Everything that an A100 admits is built for it, without a spill."""
+    problem = Gemm(4096, 4096, 4096, kernel.types[0], kernel.layouts[0])
+    variants = [Variant(kernel, kernel.types[0], kernel.layouts[0], {**kernel.configs[0], **c}) for c in configs]
+    for variant in variants:
+        assert space.refusal(kernel, variant.config, problem, A100) is None, variant.config_text
+    built = build_all([catalog.request(v, A100.arch) for v in variants])
+    for variant, binary in zip(variants, built, strict=True):
+        assert not isinstance(binary, LowlevelError), f"{variant.config_text}: {binary}"
+        assert not binary.entries[kernel.entry].resources.spills, variant.config_text
 
 
 def test_admitted_configurations_compile():
-    _compile(CORNERS)
+    _compile(WARP_TILE, CORNERS)
 
 
 @pytest.mark.slow
-def test_every_admitted_configuration_compiles():
-    _compile(space.points(WARP_TILE, CUBE, A100))
+@pytest.mark.parametrize("kernel", SPACES, ids=lambda k: k.label)
+def test_every_admitted_configuration_compiles(kernel):
+    problem = Gemm(4096, 4096, 4096, kernel.types[0], kernel.layouts[0])
+    _compile(kernel, space.points(kernel, problem, A100))
 
 
 def test_what_the_rules_refuse_the_compiler_refuses():
