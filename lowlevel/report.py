@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -232,7 +233,7 @@ def means_beside(suite: str, rows: Sequence[Row], folder: Path) -> str:
     """`means` of a run, beside those of its partner's results where they lie in the same folder."""
     path = folder / f"{partner(suite)}.json"
     suites = {suite: rows}
-    if path.exists():
+    with contextlib.suppress(UsageError):  # a comparison must not stop a measurement from being saved
         suites[path.stem] = Results.load(path).rows
     return means(dict(sorted(suites.items())))
 

@@ -104,6 +104,10 @@ def test_a_suites_run_prints_them_beside_its_partners(gpu, tmp_path, monkeypatch
     assert "some: x cuBLAS" in text
     assert "some-seeded: x best library" in text
     assert "0.200 (2)" in text
+    (tmp_path / "some.json").write_text("{")
+    out = io.StringIO()
+    assert run_bench(BenchOptions(suite=str(made), json_path=tmp_path / "some-seeded.json"), out) == 0
+    assert "some: " not in out.getvalue()
     out = io.StringIO()
     run_bench(BenchOptions(("cuda:gemm/02*",), "64x48x32"), out)
     assert "Geometric" not in out.getvalue()
