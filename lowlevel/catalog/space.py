@@ -135,7 +135,8 @@ def _copied_in_passes(rows: int, row_bytes: int, threads: int, along_k: bool) ->
 
 
 def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> str | None:  # noqa: ARG001
-    """`gemm/08_warp_tile`'s static_asserts: whole passes of its copies, all started before a block's last k."""
+    """`gemm/08_warp_tile`'s static_asserts, whole passes of its copies, all started before a block's last k; and no
+    spills."""
     bm, bn, bk, groups = (config[name] for name in ("BM", "BN", "BK", "KGROUPS"))
     if bm % config["WM"] or bn % config["WN"]:
         return "the tile is not whole warp tiles"
@@ -147,6 +148,8 @@ def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> s
         return "BK is no even number of k for each group of warps"
     if bm % (threads // 8) or bk * bn % (4 * threads) or 4 * threads % bn:
         return "the threads do not copy a tile in whole passes"
+    if k_slice > 32:
+        return "more than 32 k of a block for a warp, which is unrolled and spills"
     copies = bm // (threads // 8) * bk // 8 + bk // (4 * threads // bn)
     if copies > 2 * (k_slice - 1):
         return "a k-block is too short to start its copies in"

@@ -238,7 +238,7 @@ def test_candidates_are_the_entrys_and_the_best_by_the_model():
     assert len(found) == 30
     assert {tuple(v.config.items()) for v in found[:2]} == {tuple(c.items()) for c in TILE.kernel.configs}
     assert len(tune.candidates(TILE, SHAPE, H200, 1)) == 2
-    assert len(tune.candidates(TILE, SHAPE, H200, 999)) == 95
+    assert len(tune.candidates(TILE, SHAPE, H200, 999)) == 87
 
 
 def figure(ratio, passed=3, status="ok", us=10.0, **config):
