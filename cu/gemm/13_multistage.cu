@@ -112,9 +112,11 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
-            for (int j = 0; j < COLUMNS; ++j)
-                store_pair(C, ldc, tile_m + warp_m + 16 * i + 8 * half + lane / 4, tile_n + warp_n + 8 * j + lane % 4 * 2,
-                           M, N, pairs, acc[i][j].at(2 * half), acc[i][j].at(2 * half + 1));
+            for (int j = 0; j < COLUMNS; ++j) {
+                const int m = tile_m + warp_m + 16 * i + 8 * half + lane / 4;
+                const int n = tile_n + warp_n + 8 * j + lane % 4 * 2;
+                store_pair(C, ldc, m, n, M, N, pairs, acc[i][j].at(2 * half), acc[i][j].at(2 * half + 1));
+            }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

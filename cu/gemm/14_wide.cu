@@ -23,7 +23,8 @@
 //               last - 1   last                    last share, which closes the group
 //               last       next block's 0          share 0 of the block after, behind the barrier
 //
-// Registers 128 sums (64 in pairs of fp16) and two sets of 32 for fragments; one pointer an operand walks over its rows.
+// Registers 128 sums (64 in pairs of fp16) and two sets of 32 for fragments; one pointer an operand walks over its
+//           rows. Both bodies (below) leave their sums to one epilogue.
 // Tails     The last k-block, zeros where it ends early, is multiplied first, so that the loop tests rows or columns
 //           alone. Where rows of A or B do not begin at multiples of 16 bytes a second body copies element by element.
 //           C is stored by elements where 16 bytes do not fit.
@@ -119,18 +120,21 @@ __device__ __forceinline__ void store_warp_tile(const Sums (&acc)[PIECES_M][COLU
                                                 int n, int M, int N, int ldc, const Epilogue& epilogue) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < COLUMNS; ++j)
+    for (int j = 0; j < COLUMNS; ++j) {
 #pragma unroll
         for (int half = 0; half < WM / 8; ++half) {
             const int row = 8 * half + lane / 4, column = 8 * j + lane % 4 * 2;
             float value[2];
 #pragma unroll
-            for (int e = 0; e < 2; ++e)  // beyond the edge an epilogue reads what it does at the edge; none is stored
-                value[e] = epilogue(acc[half / 2][j].at(half % 2 * 2 + e), min(m + row, M - 1), min(n + column + e, N - 1));
+            for (int e = 0; e < 2; ++e) {  // beyond the edge an epilogue reads what it does at the edge; none is stored
+                const float sum = acc[half / 2][j].at(half % 2 * 2 + e);
+                value[e] = epilogue(sum, min(m + row, M - 1), min(n + column + e, N - 1));
+            }
             *reinterpret_cast<unsigned*>(room + swizzled<ROW_BYTES_OF_C>(row, j) + lane % 4 * 4) =
                 pack_output(value[0], value[1]);
         }
-    __syncwarp();
+        __syncwarp();  // also, no addend of later columns is loaded yet: registers are short while all sums are there
+    }
 
     constexpr int PASS_ROWS = 32 / CHUNKS_OF_C;
     const int first = lane / CHUNKS_OF_C, chunk = lane % CHUNKS_OF_C, column = n + 8 * chunk;
@@ -149,16 +153,15 @@ __device__ __forceinline__ void store_warp_tile(const Sums (&acc)[PIECES_M][COLU
     }
 }
 
+// The sums of the tile at tile_m, tile_n.
 template <bool ALIGNED>
-__device__ __forceinline__ void product(const Operand* A, const Operand* B, Output* C, int M, int N, int K, int lda,
-                                        int ldb, int ldc, const Epilogue& epilogue, char* shared) {
-    const TileIndex tile = tile_of_block(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, RASTER);
-    const int tile_m = tile.m * BM, tile_n = tile.n * BN;
-    const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
+__device__ __forceinline__ void product(const Operand* A, const Operand* B, int tile_m, int tile_n, int M, int N, int K,
+                                        int lda, int ldb, unsigned ring, Sums (&acc)[PIECES_M][COLUMNS]) {
+    const int warp = threadIdx.x / 32;
     const int blocks = (K + BK - 1) / BK, k_last = (blocks - 1) * BK;
-    const unsigned ring = shared_address(shared);
 
-    Copies<ALIGNED> copies = {{A, lda, tile_m, M, k_last, ring}, {B, ldb, tile_n, N, k_last, ring + TileA::BYTES}, blocks};
+    Copies<ALIGNED> copies = {
+        {A, lda, tile_m, M, k_last, ring}, {B, ldb, tile_n, N, k_last, ring + TileA::BYTES}, blocks};
     copies.a.copy_short(K - k_last, 0);
     copies.b.copy_short(K - k_last, 0);
     copies.finish();
@@ -175,11 +178,10 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
     cp_async_wait<STAGES - 2>();
     __syncthreads();
 
-    const unsigned lane_a = ring + lane_row_of_a<TileA>(warp_m);
-    const unsigned lane_b = ring + TileA::BYTES + lane_row_of_b<TileB>(warp_n);
+    const unsigned lane_a = ring + lane_row_of_a<TileA>(warp / WARPS_N * WM);
+    const unsigned lane_b = ring + TileA::BYTES + lane_row_of_b<TileB>(warp % WARPS_N * WN);
     Fragments operands[2];
     operands[0].load(lane_a, lane_b, 0);
-    Sums acc[PIECES_M][COLUMNS];
     for (int block = 0; block < blocks; ++block) {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
@@ -196,19 +198,24 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
             multiply(operands[step % 2], acc);
         }
     }
-
     cp_async_commit();
     cp_async_wait<0>();
     __syncthreads();  // nobody copies or loads any more
-    store_warp_tile(acc, shared + warp * WM * ROW_BYTES_OF_C, C, tile_m + warp_m, tile_n + warp_n, M, N, ldc, epilogue);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
     extern __shared__ __align__(128) char shared[];
+    const TileIndex tile = tile_of_block(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, RASTER);
+    const int tile_m = tile.m * BM, tile_n = tile.n * BN;
+    Sums acc[PIECES_M][COLUMNS];
     if (rows_in_chunks(A, lda, sizeof(Operand)) && rows_in_chunks(B, ldb, sizeof(Operand)))
-        product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, shared);
+        product<true>(A, B, tile_m, tile_n, M, N, K, lda, ldb, shared_address(shared), acc);
     else
-        product<false>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, shared);
+        product<false>(A, B, tile_m, tile_n, M, N, K, lda, ldb, shared_address(shared), acc);
+
+    const int warp = threadIdx.x / 32;
+    store_warp_tile(acc, shared + warp * WM * ROW_BYTES_OF_C, C, tile_m + warp / WARPS_N * WM,
+                    tile_n + warp % WARPS_N * WN, M, N, ldc, epilogue);
 }

@@ -71,7 +71,7 @@ def shapes(kernel: Kernel) -> str:
         return ""
     m, n = (max(config.get(key, 64) for config in kernel.configs) for key in ("BM", "BN"))
     if kernel.operation == "gemm":
-        return f"{m + 1}x{n + 1}x70,{m + 4}x{n + 4}x72"
+        return f"{m + 1}x{n + 1}x70,{m + 8}x{n + 8}x72"
     return f"{m + 1}x{n + 33},{2 * m + 16}x{3 * n + 16}"
 
 

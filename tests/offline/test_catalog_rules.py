@@ -2,11 +2,12 @@
 
 import pytest
 
-from lowlevel import hardware
+from lowlevel import catalog, hardware
 from lowlevel.catalog import rules
-from lowlevel.catalog.select import select
+from lowlevel.catalog.select import all_variants, select
 from lowlevel.commands.verify import problems_of
-from lowlevel.dtypes import BF16, ELEMENTS, MOVE16, MOVE32
+from lowlevel.dtypes import BF16, ELEMENTS, INT8, MOVE16, MOVE32, TF32
+from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Copy, Transpose
 
@@ -116,3 +117,49 @@ def test_every_split_fits_on_an_sm_and_in_a_grid(kernel, gpu):
         assert variant.kernel.launch.shared(config, FEW_TILES, limits) <= limits.shared_per_block_optin
         if variant.kernel.launch.cooperative:
             assert variant.kernel.launch.grid(config, FEW_TILES, limits)[0] <= limits.sms
+
+
+@pytest.mark.parametrize(("type_", "shared"), [(BF16, 65536), (TF32, 131072), (INT8, 32768)])
+def test_a_ring_holds_elements_of_the_problems_own_size(type_, shared):
+    config = {"BM": 128, "BN": 128, "BK": 32, "STAGES": 4}
+    assert rules.ring_of_tiles(config, Gemm(1, 1, 1, type_, "NT"), LIMITS) == shared
+
+
+def _tile(gpu, *shape):
+    """The tile and BK that 14's rule takes."""
+    (wide, *_) = select(["cuda:gemm/14_wide"])
+    chosen = wide.suited(Gemm(*shape, BF16, "NT"), hardware.find(gpu)).config
+    return chosen["BM"], chosen["BN"], chosen["BK"]
+
+
+def test_large_products_take_the_widest_tiles_that_fit_and_small_ones_more_of_smaller():
+    assert _tile("H200", 4096, 4096, 4096) == (128, 256, 64)
+    assert _tile("H200", 256, 256, 4096) == (64, 64, 64)
+    assert _tile("A10", 8192, 8192, 4096) == (128, 256, 32), "100 KB hold four stages of 24 KB, not three of 48"
+
+
+def test_the_last_wave_decides_between_tiles_of_one_shape_and_another():
+    """288 wide tiles on 132 SMs are three waves, 2.2 of them work; 576 square ones are five halves of a wave."""
+    assert _tile("H200", 3072, 3072, 4096) == (128, 128, 64)
+    # 12 x 11 tiles are one wave if 256 is along m; the other way round they are 24 x 6.
+    assert _tile("H200", 12 * 256, 11 * 128, 4096) == (256, 128, 64)
+
+
+def test_two_blocks_an_sm_are_not_counted_where_their_stages_do_not_fit_together():
+    """An A100 holds one block of three stages of 32 KB, so four warps; two of four stages of 16 KB."""
+    assert _tile("A100", 2048, 2048, 2048) == (128, 128, 32)
+
+
+def test_types_with_fewer_layouts_have_variants_in_those_alone():
+    (kernel,) = {v.kernel for v in select(["cuda:gemm/13_multistage"])}
+    for variants in (kernel.variants(), [v for v in all_variants() if v.kernel is kernel]):
+        layouts = {t.name: {v.layout for v in variants if v.type is t} for t in kernel.types}
+        assert layouts.pop("tf32") == layouts.pop("int8") == {"NT"}
+        assert all(mine == {"NN", "NT", "TN", "TT"} for mine in layouts.values())
+    assert catalog.find(next(v.name for v in kernel.variants() if v.type is INT8)).type is INT8
+    listed = next(v for v in kernel.variants() if v.layout == "NN").name
+    swept = listed.replace("s4", "s6")
+    assert catalog.unlisted(swept).layout == "NN"
+    for name in (listed, swept):
+        with pytest.raises(UsageError, match="no variant"):
+            catalog.find(name.replace("[bf16,", "[int8,"))
