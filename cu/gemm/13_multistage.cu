@@ -122,7 +122,7 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
 extern "C" __global__ void __launch_bounds__(THREADS)
 gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc) {
-    extern __shared__ __align__(128) char shared[];
+    extern __shared__ __align__(256) char shared[];
     if (rows_in_chunks(A, lda, sizeof(Operand)) && rows_in_chunks(B, ldb, sizeof(Operand)))
         product<true>(A, B, C, M, N, K, lda, ldb, ldc, shared);
     else

@@ -206,7 +206,7 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, int 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
-    extern __shared__ __align__(128) char shared[];
+    extern __shared__ __align__(256) char shared[];
     const TileIndex tile = tile_of_block(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, RASTER);
     const int tile_m = tile.m * BM, tile_n = tile.n * BN;
     Sums acc[PIECES_M][COLUMNS];

@@ -24,9 +24,9 @@ struct OperandTile {
     static constexpr int CHUNKS = (ALONG_K ? BK_ : SIDE) / CHUNK;  // of a row
     static constexpr int ROW_BYTES = CHUNKS * CHUNK_BYTES;
     static constexpr int BYTES = ROWS * ROW_BYTES;
-    static_assert(ALONG_K ? ROW_BYTES <= 128 : ROW_BYTES % 128 == 0, "a fragment's chunks differ by XOR, below");
+    static_assert(ALONG_K ? ROW_BYTES <= 256 : ROW_BYTES % 128 == 0, "a fragment's chunks differ by XOR, below");
     static_assert(ALONG_K || sizeof(Operand) == 2, "ldmatrix transposes elements of 16 bits");
-    static_assert(BYTES % 128 == 0, "tiles begin at multiples of 128 bytes");
+    static_assert(BYTES % 256 == 0, "tiles begin at multiples of 256 bytes");
 };
 
 // Whether every row begins at a multiple of 16 bytes.
@@ -134,7 +134,7 @@ __device__ __forceinline__ unsigned lane_row_of_b(int n) {
 }
 
 // Fragment `piece` along m or n of k-step `step`. Along rows the address grows; along a row chunks change places, 32
-// bytes a fragment, by XOR with what swizzled them: `lane` is a multiple of 128 plus the lane's own place.
+// bytes a fragment, by XOR with what swizzled them: `lane` is a multiple of 256 plus the lane's own place.
 template <class Tile>
 __device__ __forceinline__ void load_fragment(unsigned (&fragment)[4], unsigned lane, int piece, int step) {
     if constexpr (Tile::ALONG_K)

@@ -94,7 +94,6 @@ KERNELS: tuple[Kernel, ...] = (
         configs=(
             _MULTISTAGE,
             *(_MULTISTAGE | {"STAGES": stages} for stages in (2, 3, 5)),
-            _MULTISTAGE | {"BK": 64, "STAGES": 3},
             _MULTISTAGE | {"WN": 64},
         ),
         params=_PARAMS,
