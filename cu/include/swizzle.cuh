@@ -8,8 +8,8 @@
 //   row 1   1 0 3 2 5 4 7 6      and eight rows' chunks c are now in eight different places.
 //   row 2   2 3 0 1 6 7 4 5
 //
-// Longer rows hold whole passes. Rows of 64 or 32 bytes lie two or four to a pass. These differ in their groups already, and share one XOR; with a
-// plain c ^ r, rows 0 and 3 of 64 bytes would meet in one group.
+// Longer rows hold whole passes. Rows of 64 or 32 bytes lie two or four to a pass: they differ in their groups already
+// and share one XOR; with a plain c ^ r, rows 0 and 3 of 64 bytes would meet in one group.
 #pragma once
 
 constexpr int CHUNK_BYTES = 16;

@@ -8,6 +8,7 @@ from test_bench import gpu  # noqa: F401
 from lowlevel import bench, paths, report, suite
 from lowlevel.bench import BenchOptions, run_bench
 from lowlevel.errors import UsageError
+from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.shapes import SEEDED_FLOPS, seeded_shapes
 from lowlevel.results import Results, Row
 
@@ -43,7 +44,8 @@ def test_the_suite_has_the_seeded_shapes_and_no_other_suite_has_them():
         assert [(p.m, p.n, p.k) for p in problems if (p.type.name, p.layout) == (type_, layout)] == shapes
     for path in paths.suites_root().glob("*.toml"):
         if path.stem != NAME:
-            others = {(g.problem.m, g.problem.n, g.problem.k) for g in suite.load(path.stem).groups if g.problem.flops}
+            products = [g.problem for g in suite.load(path.stem).groups if isinstance(g.problem, Gemm)]
+            others = {(p.m, p.n, p.k) for p in products}
             assert not others & set(shapes), path.stem
     assert all(v.kernel.space for group in suite.load(NAME).groups for v in group.variants)
 
@@ -88,7 +90,7 @@ def test_a_readme_can_ask_for_means():
     assert "old" not in filled
     del results["h200/x-seeded"]
     assert "seeded" not in report.update_markers(text, results)
-    with pytest.raises(UsageError, match="ladder, libraries, moves, probes, means"):
+    with pytest.raises(UsageError, match="ladder, libraries, epilogues, moves, probes, means"):
         report.update_markers(text.replace("means", "mean"), results)
 
 
