@@ -21,7 +21,7 @@ _TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _SUMMARY = re.compile(r"(ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _DEADLINE_S = 300
 #: At once: a run is mostly the start of its processes.
-_JOBS = 4
+_JOBS = 8
 
 
 def add(commands) -> None:
@@ -102,6 +102,7 @@ def summary(text: str, code: int) -> dict:
         return {"findings": None, "said": (text.strip().splitlines() or ["no output"])[-1][:160]}
     findings = int(match[2] or match[3])
     if findings == 0 and code:
-        return {"findings": None, "said": f"the program failed with code {code}"}
+        told = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("=========")]
+        return {"findings": None, "said": f"the program failed with code {code}: {(told or ['no output'])[-1][:120]}"}
     first = next((line for line in lines if line and "COMPUTE-SANITIZER" not in line), "")
     return {"findings": findings, "said": first if findings else match[1]}

@@ -58,6 +58,8 @@ def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
     data = ptx.encode()
     arch = parse_arch(request.arch)
     options = [f"-arch={arch}", "-Xptxas=-v", "-Xptxas=--warn-on-spills"]
+    if tuple(linker.version()) >= nvrtc.CACHING_SINCE:
+        options.append("-no-cache")
     try:
         handle = linker.create(len(options), options)
     except linker.nvJitLinkError:

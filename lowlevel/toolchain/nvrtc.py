@@ -12,6 +12,9 @@ from lowlevel.toolchain.binary import Binary, Entry, Request
 
 #: Every compilation's options; a request adds architecture, folders and defines.
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
+#: From this release on NVRTC and nvJitLink keep machine code in the driver's cache, where there is a driver, and ptxas
+#: is silent about what comes from there: neither resources nor remarks. This project's own cache keeps both.
+CACHING_SINCE = (12, 9)
 
 
 def bindings():
@@ -76,6 +79,8 @@ def compile_cuda(request: Request) -> Binary:
 
 def compile_options(request: Request) -> list[str]:
     options = [f"--gpu-architecture={request.arch}", *OPTIONS, f"-I{headers.include_dir()}"]
+    if version() >= CACHING_SINCE:
+        options.append("--no-cache")
     _, system = headers.included(request.source)
     if system:
         options += [f"-I{folder}" for folder in headers.cuda_include_dirs()]
@@ -90,6 +95,8 @@ def entries(request: Request, ptx: str, text: str) -> dict[str, Entry]:
     for name in request.entries:
         if name not in declared:
             raise CompileError(_missing_entry(request, name, list(declared)), text)
+        if name not in taken:
+            raise CompileError(f"{request.source.name}: ptxas does not say what kernel '{name}' takes", text)
     for name, passed in zip(request.entries, request.parameters, strict=False):
         if (taken_here := len(declared[name])) != len(passed):
             said = f"kernel '{name}' takes {taken_here} parameters, and is passed {len(passed)}"

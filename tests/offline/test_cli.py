@@ -245,6 +245,7 @@ def test_sanitizer_summaries():
     clean = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
     assert sanitize.summary(clean, 0) == {"findings": 0, "said": "ERROR SUMMARY: 0 error"}
     assert sanitize.summary(clean, 1)["findings"] is None
+    assert sanitize.summary(clean + "C[0][0] is wrong", 1)["said"] == "the program failed with code 1: C[0][0] is wrong"
     stray = "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4 bytes\n"
     stray += "========= ERROR SUMMARY: 3 errors"
     assert sanitize.summary(stray, 1) == {"findings": 3, "said": "Invalid __global__ write of size 4 bytes"}

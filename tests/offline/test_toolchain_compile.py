@@ -232,3 +232,31 @@ def test_a_missing_disassembler_names_its_wheel(monkeypatch):
     monkeypatch.setattr(sass, "disassembler", lambda: None)
     with pytest.raises(MissingError, match="pip install nvidia-cuda-nvdisasm"):
         sass.sass(b"")
+
+
+@pytest.mark.parametrize(("release", "told"), [((12, 8), False), ((12, 9), True), ((13, 0), True)])
+def test_the_compilers_own_cache_is_left_out_where_there_is_one(tmp_path, monkeypatch, release, told):
+    """What comes from there is silent about registers and spills."""
+    request = cuda(tmp_path, SCALE, FACTOR=2)
+    monkeypatch.setattr(nvrtc, "version", lambda: release)
+    assert ("--no-cache" in nvrtc.compile_options(request)) == told
+
+    class Linker:
+        nvJitLinkError = RuntimeError
+        version = staticmethod(lambda: release)
+
+        @staticmethod
+        def create(count, options):
+            assert count == len(options)
+            assert ("-no-cache" in options) == told
+            raise RuntimeError
+
+    with pytest.raises(UsageError):
+        nvjitlink.link(Linker, ADD, request)
+
+
+def test_a_compiler_that_is_silent_about_a_kernel_is_an_error(tmp_path):
+    request = cuda(tmp_path, SCALE, FACTOR=2)
+    ptx = compile_one(request).ptx
+    with pytest.raises(CompileError, match=r"scale\.cu: ptxas does not say what kernel 'scale' takes"):
+        nvrtc.entries(request, ptx, "")
