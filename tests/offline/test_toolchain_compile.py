@@ -242,7 +242,7 @@ def test_the_compilers_own_cache_is_left_out_where_there_is_one(tmp_path, monkey
     assert ("--no-cache" in nvrtc.compile_options(request)) == told
 
     class Linker:
-        nvJitLinkError = RuntimeError
+        nvJitLinkError = RuntimeError  # noqa: N815
         version = staticmethod(lambda: release)
 
         @staticmethod
