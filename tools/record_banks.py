@@ -19,11 +19,11 @@ import numpy as np
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # this checkout, installed or not
-from lowlevel.compare import support_function  # noqa: E402
-from lowlevel.device.protocol import LaunchShape  # noqa: E402
-from lowlevel.errors import LowlevelError  # noqa: E402
-from lowlevel.nsight import command, output  # noqa: E402
-from lowlevel.study import bank_counts, bank_rules, banks  # noqa: E402
+from lowlevel.compare import support_function
+from lowlevel.device.protocol import LaunchShape
+from lowlevel.errors import LowlevelError
+from lowlevel.nsight import command, output
+from lowlevel.study import bank_counts, bank_rules, banks
 
 _LANES = range(32)
 #: Bytes that the kernels' shared memory has.

@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # this checkout, installed or not
-from lowlevel.catalog.select import one_kernel, select  # noqa: E402
-from lowlevel.device.cuda.device import open_device  # noqa: E402
-from lowlevel.environment import environment  # noqa: E402
-from lowlevel.nsight import command, output  # noqa: E402
+from lowlevel.catalog.select import one_kernel, select
+from lowlevel.device.cuda.device import open_device
+from lowlevel.environment import environment
+from lowlevel.nsight import command, output
 
 
 def conflicts(name: str, shape: str) -> dict:

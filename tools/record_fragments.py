@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # this checkout, installed or not
-from lowlevel.compare import support_function  # noqa: E402
-from lowlevel.device.cuda.device import open_device  # noqa: E402
-from lowlevel.device.protocol import LaunchShape  # noqa: E402
-from lowlevel.errors import LowlevelError  # noqa: E402
-from lowlevel.study.fragment import FRAGMENTS, LANES, Fragment  # noqa: E402
+from lowlevel.compare import support_function
+from lowlevel.device.cuda.device import open_device
+from lowlevel.device.protocol import LaunchShape
+from lowlevel.errors import LowlevelError
+from lowlevel.study.fragment import FRAGMENTS, LANES, Fragment
 
 WARP = LaunchShape((1, 1, 1), (LANES, 1, 1))
 #: The bits of a register's part for the whole numbers 0 .. 17, by type.
