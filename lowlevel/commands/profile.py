@@ -12,6 +12,7 @@ from tabulate import tabulate
 
 from lowlevel.catalog.entry import Variant
 from lowlevel.commands import common
+from lowlevel.commands.export import target
 from lowlevel.commands.show import one
 from lowlevel.device.cuda.driver import probe
 from lowlevel.errors import MissingError, UsageError
@@ -26,6 +27,7 @@ Runs one variant at one shape under Nsight Compute (ncu), and says what its coun
   lowlevel profile gemm/02_tiled 4096
   lowlevel profile ptx:gemm/02_tiled 4096 --what shared
   lowlevel profile gemm/02_tiled 4096 --source            which SASS lines have bank conflicts
+  lowlevel profile my.cu --as gemm/02 4096                a kernel of your own
   lowlevel profile gemm/02_tiled 4096 --print             the ncu line, to run or change it yourself
   lowlevel profile gemm/02_tiled 4096 --export tiled      a report for Nsight Compute's window
   lowlevel profile --import tiled.ncu-rep                 its SASS lines that have bank conflicts
@@ -42,7 +44,7 @@ def add(commands) -> None:
         description=_ABOUT,
         epilog=questions_text(),
     )
-    parser.add_argument("variant", nargs="?", help="a kernel or a row's whole name; a kernel's default is profiled")
+    parser.add_argument("variant", nargs="?", help="a kernel, in the configuration it takes for the shape, or a row's whole name")
     parser.add_argument("shape", nargs="?", default="", help="4096, 2048x2304x768; nothing for a probe")
     parser.add_argument("--what", choices=QUESTIONS, default="overview", help="the question (see below)")
     parser.add_argument("--source", action="store_true", help="SASS lines with shared-memory bank conflicts instead")
@@ -54,6 +56,7 @@ def add(commands) -> None:
     parser.add_argument("--launches", type=_count, default=1, metavar="N", help="launches profiled and averaged (1)")
     parser.add_argument("--arch", help="compile for this architecture")
     parser.add_argument("--device", type=int, default=0, help="GPU number")
+    common.add_own(parser)
     common.add_output(parser)
     parser.set_defaults(run=run)
 
@@ -81,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         return imported(arguments)
     if arguments.variant is None:
         raise UsageError("name a kernel, as in `lowlevel profile gemm/02_tiled 4096`, or give a report to --import")
-    variant = one(arguments.variant)
+    variant = suited(one(*common.with_own([arguments.variant], arguments)), arguments.shape)
     lines = command_lines(variant, arguments)
     if arguments.print:
         print("\n".join(shlex.join(line) for line in lines))
@@ -97,6 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show_summary(variant, arguments)
     return 0
+
+
+def suited(variant: Variant, shape: str) -> Variant:
+    """The configuration that the kernel takes for the shape on the GPU here; without one, on an H200."""
+    if not shape:
+        return variant
+    return variant.suited(make_problem(variant, parse_shape(shape)[0]), target(None, None)[1])
 
 
 def command_lines(variant: Variant, arguments: argparse.Namespace) -> list[list[str]]:

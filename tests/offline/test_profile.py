@@ -167,6 +167,17 @@ class TestCommand:
         assert "--set full --export x.ncu-rep" in self.line(capsys, "gemm/02_tiled", "64", "--export", "x.ncu-rep")
         assert "--import x.ncu-rep --page source" in self.line(capsys, "--import", "x.ncu-rep")
 
+    def test_a_kernel_is_taken_in_the_configuration_that_suits_the_shape(self, capsys):
+        assert "128x256x16" in self.line(capsys, "gemm/08", "4096")
+        assert "64x128x64" in self.line(capsys, "gemm/08", "1024")
+        assert "128x256x16" in self.line(capsys, one("gemm/08"), "1024")
+
+    def test_a_kernel_of_ones_own_takes_a_place(self, capsys, tmp_path):
+        mine = tmp_path / "my.cu"
+        mine.write_text("// mine")
+        line = self.line(capsys, str(mine), "64", "--as", "gemm/02")
+        assert f"'{mine} as cuda:gemm/02_tiled[fp32,NN,32x32x32]' 64" in line
+
     def test_a_probe_has_no_shape(self, capsys):
         assert "programmatic_pair[int32" in self.line(capsys, "probe/programmatic_pair")
 
