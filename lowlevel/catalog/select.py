@@ -45,7 +45,8 @@ def select(patterns: Sequence[str]) -> list[Variant]:
         if not found and own.is_file_name(pattern):
             raise UsageError(f"'{pattern}' is a file; this takes kernels of the catalog: `lowlevel list` shows all")
         if not found:
-            raise UsageError(f"no variant '{pattern}'{nearest(pattern)}; `lowlevel list` shows all")
+            why = _why_not(pattern, everything) or f"{nearest(pattern)}; `lowlevel list` shows all"
+            raise UsageError(f"no variant '{pattern}'{why}")
         chosen.update((v.name, v) for v in found)
     return [chosen[v.name] for v in everything if v.name in chosen] + list(others.values())
 
@@ -100,7 +101,25 @@ def _has_words(variant: Variant, pattern: str) -> bool:
     inside = set(filter(None, pattern.partition("[")[2].rstrip("]").split(",")))
     if variant.epilogue != "none" and variant.epilogue not in inside:
         return False
-    return inside <= set(variant.shown.partition("[")[2].rstrip("]").split(","))
+    return inside <= set(_words(variant.shown))
+
+
+def _why_not(pattern: str, variants: Sequence[Variant]) -> str:
+    """What is wrong with a bracket after the name of a kernel that there is; nothing where the name is wrong."""
+    head, _, inside = _of_number(pattern).partition("[")
+    brackets = [_words(v.shown) for v in variants if any(fnmatchcase(text, head) for text in _names(v.kernel))]
+    known = dict.fromkeys(word for words in brackets for word in words)
+    if not known or not inside:
+        return ""
+    if unknown := [word for word in inside.rstrip("]").split(",") if word not in known]:
+        said = ", ".join(f"no '{word}'" for word in unknown)
+        return f": {said}; a bracket takes {', '.join(known)}"
+    return ": these words exist, but none has all of them"
+
+
+def _words(name: str) -> list[str]:
+    """What stands in a name's bracket."""
+    return name.partition("[")[2].rstrip("]").split(",")
 
 
 def _names(kernel: Kernel) -> tuple[str, ...]:

@@ -19,6 +19,11 @@ of them: registers, shared memory, occupancy, and the instructions of the whole 
   lowlevel study diff gemm/04 gemm/05
   lowlevel study diff ptx:gemm/02 ptx:gemm/04 --header
   lowlevel study diff gemm/04 gemm/05 --table --arch sm_80,sm_90a
+  lowlevel study diff cuda:gemm/13 ptx:gemm/13 --table
+  lowlevel study diff 'gemm/14[NT]' 'gemm/14[NN]' --table
+
+A name alone is compared in the type and layout that both have, in its default configuration. A bracket chooses: a type,
+a layout, a configuration (gemm/13[fp16,NN,128x128x64,s3]), or an epilogue. `lowlevel list gemm/13` shows what there is.
 """
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 
@@ -35,14 +40,15 @@ def add(tools) -> None:
     parser.add_argument("--header", action="store_true", help="with the header comments")
     parser.add_argument("--table", action="store_true", help="only the table")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(auto: in a terminal)")
-    parser.add_argument("--arch", type=common.comma_list, default=("sm_80", "sm_90a"), help="with commas: sm_80,sm_90a")
+    parser.add_argument("--arch", type=common.comma_list, help="with commas (default sm_80,sm_90a, if both can be)")
     common.add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    archs = [parse_arch(arch) for arch in arguments.arch]
+    archs = [parse_arch(arch) for arch in arguments.arch or ()]
     first, second = diff.pair(arguments.first, arguments.second)
+    archs = archs or diff.shared_archs(first, second)
     lines = diff.sources(first.kernel, second.kernel, arguments.header)
     rows = diff.table(diff.compared(first, second, archs))
     if arguments.json:

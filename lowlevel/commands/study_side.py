@@ -24,12 +24,14 @@ Shows a kernel's main loop in CUDA C++, in PTX and as machine code, and counts t
   lowlevel study side gemm/04                  CUDA C++, the PTX written by hand, and the SASS of the CUDA C++
   lowlevel study side cuda:gemm/04             the same with the compiler's PTX
   lowlevel study side ptx:gemm/04              the same with the SASS of the hand-written PTX
+  lowlevel study side 'gemm/13[fp16,NN]'       another type, layout or configuration than the default
   lowlevel study side gemm/04 --arch sm_80 --lines 30
   lowlevel study side gemm/04 --width 200 | less -S
 
-The loop of the machine code is the one that multiplies most and holds no other that multiplies; the number before an
-instruction is the line of the CUDA C++ that it comes from. Beside each other from 140 columns on, else one below the
-other.
+The loop is the smallest that multiplies and also brings what it multiplies; of several, such as a fast and a slow path,
+the one with most multiplications. The number before an instruction is the line of the CUDA C++ that it comes from, in
+the file that holds the loop: the kernel's, or a header of cu/include. CUDA C++ that stands beside hand-written PTX has
+its type, layout and configuration. Beside each other from 140 columns on, else one below the other.
 """
 
 

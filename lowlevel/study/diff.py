@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from lowlevel import catalog, paths, static
 from lowlevel.catalog.entry import Kernel, Variant
 from lowlevel.catalog.select import one_kernel
-from lowlevel.errors import LowlevelError
+from lowlevel.errors import LowlevelError, UsageError
 from lowlevel.static import StaticRow
 from lowlevel.study.classes import mix
+from lowlevel.study.twins import like
 from lowlevel.toolchain import sass
 from lowlevel.toolchain.build import build
+
+#: What a comparison is made for unless another is asked for.
+USUAL_ARCHS = ("sm_80", "sm_90a")
 
 
 @dataclass(frozen=True)
@@ -26,16 +30,44 @@ class Compared:
 
 
 def pair(first: str, second: str) -> tuple[Variant, Variant]:
-    """A variant of each name: in one language, of one type and layout where both have it, CUDA C++ before others.
+    """A variant of each name: in one language, of one type and layout where both have it, CUDA C++ before others. Two
+    languages of one kernel are compared in the same configuration, as far as no bracket says otherwise. Where both
+    names stand for the same kernel, as `gemm/14` and `gemm/14[NN]`, each is its own default.
 
     UsageError for a name that is none or stands for several kernels.
     """
     ours, theirs = one_kernel(first), one_kernel(second)
+    if ours[0].kernel is theirs[0].kernel:
+        return ours[0], theirs[0]
 
     def apart(a: Variant, b: Variant) -> tuple[bool, bool, bool]:
         return a.kernel.language != b.kernel.language, a.type.name != b.type.name, a.layout != b.layout
 
-    return min(((a, b) for a in ours for b in theirs), key=lambda both: apart(*both))
+    pairs = [(a, b) for a in ours for b in theirs if a.kernel is not b.kernel]
+    one, other = min(pairs, key=lambda both: apart(*both))
+    if one.kernel.name == other.kernel.name:
+        one = one if one.chosen_by == "named" else like(other, [one])
+        other = other if other.chosen_by == "named" else like(one, [other])
+    return one, other
+
+
+def shared_archs(first: Variant, second: Variant) -> tuple[str, ...]:
+    """Those of the usual architectures that both kernels can be compiled for: what is compared by default. UsageError
+    where there is none."""
+    found = tuple(arch for arch in USUAL_ARCHS if all(_exists(v, arch) for v in (first, second)))
+    if not found:
+        names = f"{first.kernel.label} ({', '.join(first.kernel.archs)})"
+        names += f" and {second.kernel.label} ({', '.join(second.kernel.archs)})"
+        raise UsageError(f"{names} share none of {', '.join(USUAL_ARCHS)}; name one with --arch")
+    return found
+
+
+def _exists(variant: Variant, arch: str) -> bool:
+    try:
+        catalog.request(variant, arch)
+    except UsageError:
+        return False
+    return True
 
 
 def sources(first: Kernel, second: Kernel, header: bool = False) -> list[str]:
@@ -54,9 +86,11 @@ def without_header(lines: Sequence[str]) -> list[str]:
 
 def compared(first: Variant, second: Variant, archs: Sequence[str]) -> list[Compared]:
     """What the compiler says of both, on each architecture. Raises the first error of a kernel that does not compile,
-    MissingError without nvdisasm."""
+    UsageError for an architecture that one cannot exist on, MissingError without nvdisasm."""
     found = []
     for arch in archs:
+        for variant in (first, second):
+            catalog.request(variant, arch)
         rows = static.static_rows([first, second], [arch])
         for row in rows:
             if row.error or row.skipped:

@@ -1,127 +1,111 @@
-"""The main loop of a kernel, found in PTX and in SASS by its backward branch."""
+"""The loops of a kernel, in PTX and in machine code, and the one of them in which the work is done."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: What multiplies matrices; address arithmetic (IMAD, mad) is not meant.
-_SASS_MULTIPLIES = ("HMMA", "IMMA", "DMMA", "BMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA", "FFMA", "DFMA")
-_PTX_MULTIPLIES = ("fma.", "mma.", "wmma.mma", "wgmma.mma")
-
-_FILE_LINE = re.compile(r'"([^"]+)", line (\d+)')
-_SASS = re.compile(r"/\*[0-9a-f]+\*/\s+((?:@!?U?P[\dT]+\s+)?([A-Z][A-Z0-9_.a-z]*)[^;]*);")
-_SASS_TARGET = re.compile(r"`\((\.L\w+)\)")
-_LABEL = re.compile(r"^\s*([.$\w]+):")
-_PTX = re.compile(r"^\s*(@!?%\w+\s+)?([a-z][\w.:]*)\b")
-_PTX_TARGET = re.compile(r"\bbra(?:\.uni)?\s+([$\w]+)")
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """text: as it is shown. at: the line of the listing. target: the label that it may branch to, if it is a branch.
-    lines: of the kernel's source file, the innermost first."""
-
-    text: str
-    opcode: str
-    multiplies: bool
-    at: int
-    target: str = ""
-    lines: tuple[int, ...] = ()
+from lowlevel.study.listing import Code, Instruction
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop's instructions, and of how many loops that multiply it is the one with most multiplications."""
+    """members: the indices of its instructions, ascending; what lies between them and is none of them is outside.
+    of: how many such loops there are; this is the one with most multiplications."""
 
-    instructions: tuple[Instruction, ...]
-    first: int
-    last: int
+    code: Code
+    members: tuple[int, ...]
     of: int
 
     @property
-    def multiplies(self) -> int:
-        return sum(i.multiplies for i in self.instructions)
+    def instructions(self) -> list[Instruction]:
+        return [self.code.instructions[i] for i in self.members]
 
+    @property
+    def runs(self) -> list[list[int]]:
+        """The members, a list for each piece that is not interrupted."""
+        found: list[list[int]] = []
+        for index in self.members:
+            if found and found[-1][-1] == index - 1:
+                found[-1].append(index)
+            else:
+                found.append([index])
+        return found
 
-@dataclass(frozen=True)
-class Code:
-    """A kernel's instructions in order, and the index of the one that follows each label."""
-
-    instructions: tuple[Instruction, ...]
-    labels: dict[str, int]
-
-
-def read_sass(listing: str, source: str = "") -> Code:
-    """One function's listing (`sass.function_text`). source: the name of the file whose line numbers are kept."""
-    found: list[Instruction] = []
-    labels: dict[str, int] = {}
-    chain: list[int] = []
-    fresh = True
-    for at, line in enumerate(listing.splitlines()):
-        if "//##" in line:
-            chain = [] if fresh else chain
-            fresh = False
-            places = _FILE_LINE.findall(line)[:1]
-            chain += [int(number) for path, number in places if path.rsplit("/", 1)[-1] == source]
-        elif match := _SASS.search(line):
-            fresh = True
-            text, opcode = " ".join(match[1].split()), match[2]
-            branch = _SASS_TARGET.search(line) if opcode.startswith("BRA") else None
-            multiplies = opcode.split(".")[0] in _SASS_MULTIPLIES
-            found.append(Instruction(text, opcode, multiplies, at, branch[1] if branch else "", tuple(chain)))
-        elif match := _LABEL.match(line):
-            labels[match[1]] = len(found)
-    return Code(tuple(found), labels)
-
-
-def read_ptx(text: str) -> Code:
-    """A module's text, or one kernel's. Comments and directives are no instructions."""
-    found: list[Instruction] = []
-    labels: dict[str, int] = {}
-    for at, line in enumerate(text.splitlines()):
-        code = line.split("//")[0].strip()
-        if label := _LABEL.match(code):
-            labels[label[1]] = len(found)
-            code = code[label.end() :].strip()
-        match = _PTX.match(code)
-        if not match or not code.endswith((";", "{", ",")):
-            continue
-        branch = _PTX_TARGET.search(code)
-        multiplies = match[2].startswith(_PTX_MULTIPLIES)
-        found.append(Instruction(code, match[2], multiplies, at, branch[1] if branch else ""))
-    return Code(tuple(found), labels)
+    @property
+    def closing(self) -> Instruction:
+        """The last branch backwards; of a loop without one the last instruction."""
+        inside = set(self.members)
+        back = [i for i in self.members if (target := self.code.targets.get(i)) in inside and target <= i]
+        return self.code.instructions[back[-1] if back else self.members[-1]]
 
 
 def main_loop(code: Code) -> Loop | None:
-    """The loop in which the work is done: of those that multiply and hold no other that does, the one with most
-    multiplications, and of equals the shortest, which is the one without special cases. Where nothing multiplies, the
-    longest loop that holds no other. None where there is no loop."""
-    ranges = _ranges(code)
-    busy = [r for r in ranges if any(i.multiplies for i in code.instructions[r[0] : r[1] + 1])]
-    inner = _innermost(busy or ranges)
+    """The loop in which the work is done: the smallest that multiplies and also brings what it multiplies, or waits
+    for who does. A loop that only walks through a tile is a part of it; one around it, over tiles, is not meant.
+
+    Of several the one with most multiplications, those of tensor cores first, and of equals the shortest, which is the
+    one without special cases. Where no loop brings anything, of those that multiply; where none multiplies, the
+    longest that holds no other. None where there is no loop.
+    """
+    every = natural_loops(code)
+    busy = [loop for loop in every if any(code.instructions[i].multiplies for i in loop)]
+    fed = [loop for loop in busy if any(code.instructions[i].brings for i in loop)]
+    inner = _innermost(fed or busy or every)
     if not inner:
         return None
 
-    def weight(span: tuple[int, int]) -> tuple[int, int]:
-        size = span[1] - span[0]
-        count = sum(i.multiplies for i in code.instructions[span[0] : span[1] + 1])
-        return count, -size if busy else size
+    def weight(loop: frozenset[int]) -> tuple[int, int, int]:
+        on_tensor_cores = sum(code.instructions[i].on_tensor_cores for i in loop)
+        multiplies = sum(code.instructions[i].multiplies for i in loop)
+        return on_tensor_cores, multiplies, -len(loop) if busy else len(loop)
 
-    first, last = max(inner, key=weight)
-    return Loop(code.instructions[first : last + 1], first, last, len(inner))
-
-
-def _ranges(code: Code) -> list[tuple[int, int]]:
-    """(first, last) of every loop; one that only waits at the end of the program is none."""
-    found: dict[int, int] = {}
-    for index, instruction in enumerate(code.instructions):
-        target = code.labels.get(instruction.target, index)
-        if target < index:
-            found[target] = max(index, found.get(target, 0))
-    return list(found.items())
+    return Loop(code, tuple(sorted(max(inner, key=weight))), len(inner))
 
 
-def _innermost(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [r for r in ranges if not any(o != r and r[0] <= o[0] and o[1] <= r[1] for o in ranges)]
+def natural_loops(code: Code) -> list[frozenset[int]]:
+    """The indices of each loop's instructions. A loop is what can come back to its first instruction without leaving
+    by it; every way into it leads through that one (Aho, Lam, Sethi, Ullman, Compilers, 9.6.6). So a slow path that
+    the compiler put behind the kernel and that jumps back into the middle of a loop makes no loop of its own. What
+    only waits for itself is none."""
+    if not code.instructions:
+        return []
+    after, before = _neighbours(code)
+    reached = _walk([0], after)
+    found = []
+    for head in sorted(set(code.targets.values()) & reached):
+        around = _walk([0], after, without=head)
+        back = [i for i in before[head] if i in reached and i not in around]
+        body = _walk(back, before, without=head) | {head}
+        if back and len(body) > 1:
+            found.append(frozenset(body))
+    return found
+
+
+def _neighbours(code: Code) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """What may follow each instruction, and what may precede it."""
+    count = len(code.instructions)
+    after: dict[int, list[int]] = {i: [] for i in range(count)}
+    before: dict[int, list[int]] = {i: [] for i in range(count)}
+    for index in range(count):
+        following = [] if index in code.ends else [index + 1]
+        following += [code.targets[index]] if index in code.targets else []
+        for other in dict.fromkeys(i for i in following if i < count):
+            after[index].append(other)
+            before[other].append(index)
+    return after, before
+
+
+def _walk(starts: Iterable[int], ways: Mapping[int, Sequence[int]], without: int | None = None) -> set[int]:
+    """All that can be reached from `starts`, which belong to it, on ways that avoid `without`."""
+    todo = [i for i in starts if i != without]
+    seen = set(todo)
+    while todo:
+        new = [i for i in ways[todo.pop()] if i not in seen and i != without]
+        seen.update(new)
+        todo += new
+    return seen
+
+
+def _innermost(loops: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    return [loop for loop in loops if not any(other < loop for other in loops)]

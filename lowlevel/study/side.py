@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowlevel import catalog, paths
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import one_kernel
-from lowlevel.study import loops, source_loop
+from lowlevel.study import listing, loops, source_loop
 from lowlevel.study.classes import mix
+from lowlevel.study.listing import Instruction
 from lowlevel.study.loops import Loop
-from lowlevel.toolchain import sass
+from lowlevel.study.twins import like
+from lowlevel.toolchain import headers, sass
 from lowlevel.toolchain.build import build
 
 
@@ -55,50 +58,51 @@ def side(name: str, arch: str) -> Side:
     return Side(tuple(columns), mixes)
 
 
-def like(wanted: Variant, variants: list[Variant]) -> Variant:
-    """Of a twin's variants the one of the same type and layout, in the same configuration if it has it."""
-    near = [v for v in variants if (v.type.name, v.layout) == (wanted.type.name, wanted.layout)] or variants
-    same = [c for c in near[0].kernel.configs if dict(c) == dict(wanted.config)]
-    return near[0].with_config(**same[0]) if same else near[0]
-
-
 class Compiled:
     """A variant's binary, and the main loop of its SASS."""
 
     def __init__(self, variant: Variant, arch: str):
         self.variant = variant
-        self.path = paths.kernel_root() / variant.kernel.path
+        source = paths.kernel_root() / variant.kernel.path
+        headers_of = headers.included(source)[0] if variant.kernel.language == "cuda" else []
+        self.files = {path.name: path for path in (*headers_of, source)}
         self.binary = build(catalog.request(variant, arch))
-        listing = sass.function_text(sass.sass(self.binary.cubin, lines=True), variant.kernel.entry)
-        self.loop: Loop | None = loops.main_loop(loops.read_sass(listing, self.path.name))
+        text = sass.function_text(sass.sass(self.binary.cubin, lines=True), variant.kernel.entry)
+        self.loop = loops.main_loop(listing.read_sass(text, self.files))
+        self.place = self._source_loop()
+
+    def _source_loop(self) -> tuple[str, int, int] | None:
+        """(file, first, last line) of the statement that the SASS loop comes from."""
+        if self.loop is None or self.variant.kernel.language != "cuda":
+            return None
+        sources = {name: path.read_text() for name, path in self.files.items()}
+        work = [i.places for i in self.loop.instructions if i.multiplies]
+        work = work or [i.places for i in self.loop.instructions]
+        return source_loop.main_loop(sources, self.loop.closing.places, work)
 
     def source_column(self) -> Column:
         """The loop statement that the SASS loop comes from, with its line numbers."""
-        source, title = self.path.read_text(), f"CUDA C++: {self.variant.kernel.path}"
-        lines = [i.lines for i in self.loop.instructions] if self.loop else []
-        if (found := source_loop.main_loop(source, lines)) is None:
-            return Column(title, ("no loop",))
-        numbered = list(enumerate(source.splitlines(), 1))[found[0] - 1 : found[1]]
-        return Column(f"{title}, lines {found[0]} to {found[1]}", tuple(f"{n:4} {text}" for n, text in numbered))
+        kernel = self.variant.kernel
+        if self.place is None:
+            return Column(f"CUDA C++: {kernel.path}", ("no loop",))
+        file, first, last = self.place
+        path = self.files[file].relative_to(paths.kernel_root()).as_posix()
+        title = f"CUDA C++: {path}, lines {first} to {last}" + (f", for {kernel.path}" if path != kernel.path else "")
+        return Column(title, tuple(_numbered(self.files[file].read_text().splitlines(), first - 1, last - 1)))
 
     def ptx_column(self) -> Column:
         """The loop of the PTX: as it was written, comments and all, or as the compiler made it."""
         hand = self.variant.kernel.language == "ptx"
         title = f"PTX by hand: {self.variant.kernel.path}" if hand else "PTX of the compiler"
-        text = self.binary.ptx
-        code = loops.read_ptx(text if hand else of_entry(text, self.variant.kernel.entry))
-        text = text if hand else of_entry(text, self.variant.kernel.entry)
-        if (loop := loops.main_loop(code)) is None:
+        loop = loops.main_loop(listing.read_ptx(self.binary.ptx, self.variant.kernel.entry))
+        if loop is None:
             return Column(title, ("no loop",))
-        # a label stands on the line before its first instruction, and comments may follow it
-        first = next(i for i in range(loop.instructions[0].at, -1, -1) if _starts(text.splitlines()[i], code, loop))
-        lines = text.splitlines()[first : loop.instructions[-1].at + 1]
+        lines = self.binary.ptx.splitlines()
+        spans = _spans(loop)
         if hand:
-            return Column(
-                f"{title}, from line {first + 1}", tuple(f"{first + n:4} {t}" for n, t in enumerate(lines, 1))
-            )
-        kept = [line.expandtabs(4) for line in lines if line.strip() and not line.strip().startswith((".loc", "//"))]
-        return Column(title, tuple(kept))
+            pieces = [_numbered(lines, *span) for span in spans]
+            return Column(f"{title}, from line {spans[0][0] + 1}", _joined(pieces))
+        return Column(title, _joined([_said(lines[first : last + 1]) for first, last in spans]))
 
     def sass_column(self) -> Column:
         """The loop of the machine code; before each instruction the line of the source, where it is known."""
@@ -107,17 +111,35 @@ class Compiled:
             return Column(title, ("no loop",))
         if self.loop.of > 1:
             title += f" (the busiest of {self.loop.of} such loops)"
-        lines = (f"{i.lines[0] if i.lines else '':>4} {i.text}" for i in self.loop.instructions)
-        return Column(title, tuple(lines))
+        code = self.loop.code.instructions
+        return Column(
+            title, _joined([[f"{self._line_of(code[i]):>4} {code[i].text}" for i in run] for run in self.loop.runs])
+        )
+
+    def _line_of(self, instruction: Instruction) -> str:
+        """The innermost line of the file that the loop's statement stands in."""
+        file = self.place[0] if self.place else ""
+        return next((str(line) for name, line in instruction.places if name == file), "")
 
 
-def of_entry(ptx: str, entry: str) -> str:
-    """One kernel of a module's text."""
-    start = ptx.find(f".entry {entry}(")
-    end = ptx.find("\n}", start)
-    return ptx[max(start, 0) : end + 2 if end >= 0 else len(ptx)]
+def _spans(loop: Loop) -> list[tuple[int, int]]:
+    """The first and last line of each piece of a loop, with the label before it."""
+    code = loop.code
+    return [
+        (code.labels.get(run[0], code.instructions[run[0]].line), code.instructions[run[-1]].last_line)
+        for run in loop.runs
+    ]
 
 
-def _starts(line: str, code: loops.Code, loop: Loop) -> bool:
-    label = line.split("//")[0].strip().rstrip(":")
-    return code.labels.get(label) == loop.first
+def _numbered(lines: Sequence[str], first: int, last: int) -> list[str]:
+    return [f"{number + 1:4} {lines[number]}" for number in range(first, last + 1)]
+
+
+def _said(lines: Sequence[str]) -> list[str]:
+    """The compiler's PTX without what it says of lines and inline assembly."""
+    return [line.expandtabs(4) for line in lines if line.strip() and not line.strip().startswith((".loc", "//"))]
+
+
+def _joined(pieces: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The pieces of a loop, three dots for what lies between them and is not of the loop."""
+    return tuple(line for piece in pieces for line in ("     ...", *piece))[1:]

@@ -1,12 +1,17 @@
-"""The loop of a CUDA C++ source that became a loop of machine code, found by the compiler's line numbers."""
+"""The loop of a CUDA C++ source or of its headers that became a loop of machine code, found by the compiler's line
+numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+#: (file, line), both as the compiler says them, without the folder.
+Place = tuple[str, int]
 
 _LOOP = re.compile(r"\b(?:for|while)\s*\(|\bdo\s*\{")
-#: Of the instructions that some loop of the source covers, the share that the chosen loop has to cover.
+#: Of the work that some loop of the source covers, the share that the chosen loop has to cover.
 _SHARE = 0.8
 
 
@@ -21,16 +26,35 @@ def loops(source: str) -> list[tuple[int, int]]:
     return found
 
 
-def main_loop(source: str, lines: Sequence[Sequence[int]]) -> tuple[int, int] | None:
-    """The smallest loop statement that covers nearly all of `lines`, which are, for each instruction, the lines of the
-    source that it comes from, inner and outer. None where no loop covers any."""
-    ranges = loops(source)
-    covered = {r: sum(any(r[0] <= line <= r[1] for line in chain) for chain in lines) for r in ranges}
+def main_loop(
+    sources: Mapping[str, str], closing: Sequence[Place], work: Sequence[Sequence[Place]]
+) -> tuple[str, int, int] | None:
+    """(file, first, last line) of the loop statement that a loop of machine code comes from.
+
+    sources: the text of the kernel and of its headers. closing: where the branch that closes the machine's loop comes
+    from, inner places first: it belongs to the statement's own line. work: the same for each instruction that the loop
+    is there for. The smallest statement around the branch that covers nearly all of the work; where none does, the
+    smallest that covers nearly as much of it as any. None where no loop covers any.
+    """
+    ranges = [(file, *span) for file, text in sources.items() for span in loops(text)]
+
+    def around(place: Place) -> list[tuple[str, int, int]]:
+        holding = [r for r in ranges if r[0] == place[0] and r[1] <= place[1] <= r[2]]
+        return sorted(holding, key=_lines)
+
+    covered = Counter(r for places in work for r in dict.fromkeys(r for place in places for r in around(place)))
     most = max(covered.values(), default=0)
     if not most:
         return None
+    closed = [r for place in closing for r in around(place) if covered[r] >= _SHARE * most]
+    if closed:
+        return closed[0]
     enough = [r for r in ranges if covered[r] >= _SHARE * most]
-    return min(enough, key=lambda r: r[1] - r[0])
+    return min(enough, key=lambda r: (covered[r], _lines(r)))
+
+
+def _lines(span: tuple[str, int, int]) -> int:
+    return span[2] - span[1]
 
 
 def _without_comments(source: str) -> str:

@@ -1,11 +1,13 @@
 """Two kernels compared: sources without their headers, and what the compiler says of both."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from lowlevel import cli
 from lowlevel.commands import study_diff
+from lowlevel.errors import UsageError
 from lowlevel.study import diff
 from lowlevel.toolchain import sass
 
@@ -25,6 +27,35 @@ def test_a_pair_is_of_one_language_type_and_layout():
     assert (first.kernel.language, second.kernel.language) == ("ptx", "ptx")
     assert (first.type, first.layout) == (second.type, second.layout)
     assert diff.pair("cuda:gemm/02", "ptx:gemm/02")[0].kernel.language == "cuda"
+
+
+def test_languages_of_one_kernel_are_compared_in_one_configuration():
+    first, second = diff.pair("cuda:gemm/13", "ptx:gemm/13")
+    assert (first.kernel.language, second.kernel.language) == ("cuda", "ptx")
+    assert (first.type, first.layout, first.config) == (second.type, second.layout, second.config)
+    assert diff.pair("ptx:gemm/13", "gemm/13")[1].name == first.name
+    other = next(c for c in first.kernel.configs if c != second.config)
+    named = first.with_config(**other).name
+    assert diff.pair(named, "ptx:gemm/13")[0].name == named
+
+
+def test_a_bracket_chooses():
+    first, second = diff.pair("gemm/14", "gemm/14[NN]")
+    assert (first.layout, second.layout) == (first.kernel.layouts[0], "NN")
+    assert first.layout != "NN"
+    assert (first.type, first.config) == (second.type, second.config)
+    first, second = diff.pair("gemm/13[fp16,TN]", "gemm/14")
+    assert (second.type.name, second.layout) == ("fp16", "TN")
+
+
+def test_the_usual_architectures_are_those_that_both_can_be(monkeypatch):
+    first, second = diff.pair("gemm/13", "gemm/14")
+    assert diff.shared_archs(first, second) == ("sm_80", "sm_90a")
+    newer = replace(first, kernel=replace(first.kernel, archs=("sm_90a",)))
+    assert diff.shared_archs(newer, second) == ("sm_90a",)
+    monkeypatch.setattr(diff, "USUAL_ARCHS", ("sm_80",))
+    with pytest.raises(UsageError, match=r"share none of sm_80; name one with --arch"):
+        diff.shared_archs(newer, second)
 
 
 def test_headers_are_left_out_unless_asked_for():
@@ -89,6 +120,8 @@ class TestTheTable:
         (["gemm/04", "gemm/99"], "no variant 'gemm/99'"),
         (["gemm", "gemm/02"], "names several kernels"),
         (["gemm/04", "gemm/05", "--arch", "sm_1"], "unknown architecture"),
+        (["gemm/10", "gemm/11", "--arch", "sm_75"], "written for sm_80; sm_75 is older"),
+        (["gemm/14", "gemm/14[XX]"], "no 'XX'; a bracket takes"),
     ],
 )
 def test_wrong_words_are_one_line(capsys, words, said):
