@@ -41,6 +41,7 @@ def test_languages_of_one_kernel_are_compared_in_one_configuration():
 
 def test_a_bracket_chooses():
     first, second = diff.pair("gemm/14", "gemm/14[NN]")
+    assert first.kernel is second.kernel
     assert (first.layout, second.layout) == (first.kernel.layouts[0], "NN")
     assert first.layout != "NN"
     assert (first.type, first.config) == (second.type, second.config)
