@@ -4,7 +4,7 @@
 //           in fp32, or fp16 for fp16_acc16.
 // Idea      mma.sync multiplies 16 x 8 x 16, and says which lane holds which element. So ldmatrix, which hands out rows
 //           of 16 bytes just so, loads four 8 x 8 matrices in one instruction, and each lane knows its elements of C
-//           and stores them from registers. A pad of 16 bytes a row spreads the rows over the banks.
+//           and stores them from registers. A pad of 16 bytes a row spreads the rows over the banks, as in 10.
 //
 // Tile      BM x BN x BK = 128 x 128 x 64, 2 x 4 warps of WM x WN = 64 x 32: 4 x 4 times 16 x 8 sums each. As in 10.
 // Threads   Thread t copies as in 10. For ldmatrix, lane l names row l % 16, k 8 (l / 16) + {0..7} of A's 16 x 16; and
@@ -101,8 +101,10 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
             }
 }
 
+// A and B are not __restrict__. Their loads would be ld.global.nc, of what nobody writes, and ptxas moves such loads
+// behind the barrier; these are to be under way while the block waits there.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
+gemm(const Operand* A, const Operand* B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
     if (aligned_to_16(A, lda) && aligned_to_16(B, ldb) && K % 8 == 0)
         product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue);

@@ -12,10 +12,11 @@
 //           ldmatrix reads chunk c of eight rows, at c ^ 0 .. c ^ 7: eight different groups of 4 banks. A store serves
 //           the eight chunks of one row at a time: in another order, still all the banks.
 // Tails     As in 10.
-// Limit     Not the banks: 11 had no conflict either, and nothing else has changed in the loop, so expect the same
-//           time. What is won is a ninth of shared memory, that is room for another stage in 13 and 14, and rows of
-//           128 bytes in the order in which Hopper's copy engine writes them and its wgmma reads them. What limits is
-//           the stop at each k-block, as in 11: 13 is about that.
+// Limit     Not the banks: 11 had no conflict either. Where 11 adds constants to one address, an operand here has four,
+//           made before the loop, whose instructions are the same: expect the same time. What is won is a ninth of
+//           shared memory, that is room for another stage in 13 and 14, and rows of 128 bytes in the order in which
+//           Hopper's copy engine writes them and its wgmma reads them. What limits is the stop at each k-block, as in
+//           11: 13 is about that.
 
 #include "eights.cuh"
 #include "ldmatrix.cuh"
@@ -44,10 +45,13 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
     const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const unsigned place = swizzled<ROW_BYTES>(row, chunk);  // and in every 8th row alike
+    const int place = swizzled<ROW_BYTES>(row, chunk);  // and in every 8th row alike
     auto a_place = [&](int i) { return reinterpret_cast<uint4*>(&As[place + i * ROWS * ROW_BYTES]); };
     auto b_place = [&](int i) { return reinterpret_cast<uint4*>(&Bs[place + i * ROWS * ROW_BYTES]); };
-    const unsigned a_tile = shared_address(As), b_tile = shared_address(Bs);
+    // What this lane names to ldmatrix for the first 16 k. The next 16 are two chunks on, c + 2 for a c of 0 or 1, and
+    // that is c ^ 2; and XORs may be done in any order. So only the k-step is left to XOR, and rows to add.
+    const unsigned a_lane = shared_address(As) + swizzled<ROW_BYTES>(warp_m + lane % 16, lane / 16);
+    const unsigned b_lane = shared_address(Bs) + swizzled<ROW_BYTES>(warp_n + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 
     Sums sums[WM / MMA_M][WN / MMA_N];
     for (int k_block = 0; k_block < K; k_block += BK) {
@@ -74,12 +78,11 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
             unsigned a[WM / MMA_M][4], b[WN / MMA_N][2];
 #pragma unroll
             for (int i = 0; i < WM / MMA_M; ++i)
-                ldmatrix_x4(a[i], a_tile + swizzled<ROW_BYTES>(warp_m + MMA_M * i + lane % 16, step / 8 + lane / 16));
+                ldmatrix_x4(a[i], (a_lane ^ step * (int)sizeof(Operand)) + MMA_M * i * ROW_BYTES);
 #pragma unroll
             for (int j = 0; j < WN / MMA_N; j += 2) {
                 unsigned two[4];
-                ldmatrix_x4(two, b_tile + swizzled<ROW_BYTES>(warp_n + MMA_N * j + lane % 8 + lane / 16 * 8,
-                                                              step / 8 + lane / 8 % 2));
+                ldmatrix_x4(two, (b_lane ^ step * (int)sizeof(Operand)) + MMA_N * j * ROW_BYTES);
                 b[j][0] = two[0], b[j][1] = two[1];
                 b[j + 1][0] = two[2], b[j + 1][1] = two[3];
             }
@@ -103,8 +106,10 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
             }
 }
 
+// A and B are not __restrict__. Their loads would be ld.global.nc, of what nobody writes, and ptxas moves such loads
+// behind the barrier; these are to be under way while the block waits there.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
+gemm(const Operand* A, const Operand* B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
     if (aligned_to_16(A, lda) && aligned_to_16(B, ldb) && K % 8 == 0)
         product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue);
