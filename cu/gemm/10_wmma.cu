@@ -9,16 +9,20 @@
 // Threads   Thread t copies 16 bytes, k 8 (t % 8) + {0..7}, of rows t / 8 + {0, 32, 64, 96} of A and of B. At the end a
 //           warp lays down 16 rows of its sums at a time, and lane l finishes columns 2 (l % 16), + 1 of rows
 //           l / 16 + {0, 2, .. 14}.
-// Shared    bytes     0 .. 16383  As[128][64]   As[m][k], 128 bytes a row, 144 with PAD = 8
-//           bytes 16384 .. 32767  Bs[128][64]   Bs[n][k]
+// Shared    bytes     0 .. 18431  As[128][72]   As[m][k], rows of 64 and a pad of 8: 144 bytes
+//           bytes 18432 .. 36863  Bs[128][72]   Bs[n][k]
+//           ptxas makes ldmatrix of wmma.load, with 11's addresses: eight rows of 16 bytes at a time, which the pad
+//           spreads over the banks. With PAD = 0, the second configuration, rows are 128 bytes, all eight begin in the
+//           same bank, and every load takes eight passes.
 //           after the last k-block, in the same place, for each warp 16 x 40 sums: rows of 32 and a pad of 8, since
 //           wmma.store's rows, of 8 bytes a lane, would meet in the same banks.
 // Tails     Where rows of A and B are aligned to 16 bytes and K is a multiple of 8, what is loaded lies inside or
 //           outside as a whole, and is zero outside; else element by element. C in pairs where they are aligned to 4
 //           bytes and both inside.
-// Limit     Eight rows of As are 1024 bytes, eight times around the banks: a fragment's rows all lie in the same four.
-//           The pad cures it (PAD = 8; 11 and 12 have more to say of this); what stays is that sums must go through
-//           shared memory on their way to C, and that nobody chooses how fragments are loaded. 11 does both by hand.
+// Limit     Each k-block is a stop: load, wait, store, wait, multiply; 13 is about that. WMMA's own: sums must go
+//           through shared memory on their way to C; ptxas makes an address for each fragment, in its own register,
+//           where one and constants would do; and as a fragment is 16 rows at one stride, only a pad can spread them
+//           over the banks, not 12's XOR. 11 has all that in its own hands.
 
 #include "eights.cuh"
 #include "pairs.cuh"
@@ -72,7 +76,8 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
         }
         __syncthreads();  // both tiles are whole before anyone reads them
 
-#pragma unroll
+        // Two steps at a time: the addresses of four, a register a fragment, would not fit into 128 with the rest.
+#pragma unroll 2
         for (int step = 0; step < BK; step += 16) {
             WmmaOperand a[WM / 16], b[WN / 16];
 #pragma unroll
@@ -106,8 +111,10 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, Outp
     }
 }
 
+// A and B are not __restrict__. Their loads would be ld.global.nc, of what nobody writes, and ptxas moves such loads
+// behind the barrier; these are to be under way while the block waits there.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
+gemm(const Operand* A, const Operand* B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
     if (aligned_to_16(A, lda) && aligned_to_16(B, ldb) && K % 8 == 0)
         product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue);
