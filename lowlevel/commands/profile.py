@@ -44,7 +44,8 @@ def add(commands) -> None:
         description=_ABOUT,
         epilog=questions_text(),
     )
-    parser.add_argument("variant", nargs="?", help="a kernel, in the configuration it takes for the shape, or a row's whole name")
+    what = "a kernel, in the configuration it takes for the shape, or a row's whole name"
+    parser.add_argument("variant", nargs="?", help=what)
     parser.add_argument("shape", nargs="?", default="", help="4096, 2048x2304x768; nothing for a probe")
     parser.add_argument("--what", choices=QUESTIONS, default="overview", help="the question (see below)")
     parser.add_argument("--source", action="store_true", help="SASS lines with shared-memory bank conflicts instead")

@@ -2,11 +2,13 @@
 
 A group takes as many passes as one bank has different words for it; an access takes the sum of its groups'. That 32
 lanes of 4 bytes are one group is documented (CUDA C++ Programming Guide, 'Shared Memory'), and that ldmatrix reads its
-matrices of 8 rows one by one; how wider accesses are split is not. tests/fixtures/banks.json has counted accesses.
+matrices of 8 rows one by one; how wider accesses are split is not. tests/fixtures/banks.json has accesses that were
+counted on an H200: wide loads join neighbouring groups whose lanes share addresses in pairs, wide stores do not.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 LANES, BANKS, BANK_BYTES = 32, 32, 4
@@ -51,7 +53,7 @@ def paired(addresses: Addresses, width: int) -> list[list[int]]:
     or each with the next but one, in both groups."""
     groups = _blocks(addresses, 128 // width)
     joined: list[list[int]] = []
-    for first, second in zip(groups[::2], groups[1::2], strict=True):
+    for first, second in itertools.zip_longest(groups[::2], groups[1::2], fillvalue=[]):
         both = first + second
         shared = any(all(addresses[lane ^ step] in (None, addresses[lane]) for lane in both) for step in (1, 2))
         joined += [both] if shared else [first, second]
@@ -88,8 +90,8 @@ RULE: Mapping[str, Rule] = {
     "ld.8": paired,
     "ld.16": paired,
     "st.4": whole,
-    "st.8": paired,
-    "st.16": paired,
+    "st.8": fixed,
+    "st.16": fixed,
     "ldmatrix.x1": fixed,
     "ldmatrix.x2": fixed,
     "ldmatrix.x4": fixed,
