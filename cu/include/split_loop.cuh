@@ -1,30 +1,29 @@
 // One slice of K for one tile of C, on tensor cores: what 15 and 16 have in common. They differ in how slices meet.
 //
 // Tile      BM x BN of C; K is walked in k-blocks of BK, copied by cp.async, STAGES - 1 of them in flight.
-// Warps     Each has WM x WN of the tile. KGROUPS > 1: that many copies of the warps take BK / KGROUPS of every k-block
-//           each; their sums are joined at the end. A small tile so has enough warps, and still large warp tiles: a
-//           warp reads WM + WN lines of shared memory for WM x WN sums.
+// Warps     Each has WM x WN of the tile.
 // Shared    STAGES x (tile of A, tile of B), rows as in memory: BK elements where an operand is contiguous along k, BM
 //           (BN) where it is along m (n). 16-byte chunk c of row r lies where chunk c ^ f(r) would. f differs among
 //           rows that would share banks otherwise: so the 8 rows of an ldmatrix matrix lie in 8 groups of 4 banks.
-//           Afterwards the sums: KGROUPS x BM rows of BN + 8 floats. The pad of 8 spreads the 4 rows that half a warp
-//           stores to at a time over all banks.
+// Sums      A unit is one 16 x 8 piece of the tile, as a warp holds it after mma: four sums a lane, 512 bytes. Warps
+//           hand units on as they are, 16 bytes a lane. Unit u of a tile is in share u % SPLITS, and the block of slice
+//           s adds up share s: so all blocks of a tile take part, each reads BM x BN sums, and shared memory is not
+//           needed on the way out.
+// Code      At a few microseconds a call, instructions come from far away too. So copies stand in the code once, in one
+//           loop whose first passes only copy, and what changes from pass to pass is added to, not computed anew.
 // Tails     cp.async fills up with zeros what lies outside. Operands whose rows are not aligned to 16 bytes come
-//           element by element through registers: a second body of the same code.
+//           element by element through registers.
 #pragma once
 
 #include "cp_async.cuh"
-#include "epilogue.cuh"
 #include "ldmatrix.cuh"
 #include "mma.cuh"
+#include "pairs.cuh"
 
-constexpr int WARPS_N = BN / WN;
-constexpr int GROUP_WARPS = BM / WM * WARPS_N;
-constexpr int THREADS = 32 * GROUP_WARPS * KGROUPS;
-constexpr int K_SHARE = BK / KGROUPS;  // of a k-block, for one group of warps
-constexpr int CHUNK = 8;               // elements in 16 bytes
+constexpr int WARPS_N = BN / WN, WARPS = BM / WM * WARPS_N, THREADS = 32 * WARPS;
+constexpr int CHUNK = 8;  // elements in 16 bytes
 static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 16 == 0, "warps of whole 16 x 16");
-static_assert(BK % KGROUPS == 0 && K_SHARE % MMA_K == 0, "a group of warps has whole steps of mma's k");
+static_assert(BK % MMA_K == 0, "whole steps of mma's k");
 static_assert(STAGES >= 2 && SPLITS >= 1, "one k-block arrives while another is multiplied");
 
 // The tile of one operand in shared memory: LINES of m or n by BK of k, of a matrix that is contiguous along k or along
@@ -39,37 +38,51 @@ struct Panel {
     static_assert((CHUNKS & (CHUNKS - 1)) == 0, "rows of 2^n chunks: an exclusive or stays inside");
     static_assert(THREADS % CHUNKS == 0 && ROWS % ROWS_A_PASS == 0, "all threads copy whole rows");
 
+    // What this thread copies of the next k-block: one chunk of every ROWS_A_PASS-th row.
+    const Operand* from;
+    int leading;
+    int rows, columns;  // from the chunk to the end of the matrix; none or fewer where it lies outside
+
+    // The panel from `line` on, of `lines`, and from `k` on, of K.
+    __device__ __forceinline__ Panel(const Operand* matrix, int leading, int line, int lines, int k, int K)
+        : leading(leading) {
+        const int row = (ALONG_K ? line : k) + threadIdx.x / CHUNKS;
+        const int column = (ALONG_K ? k : line) + threadIdx.x % CHUNKS * CHUNK;
+        from = matrix + (long long)row * leading + column;
+        rows = (ALONG_K ? lines : K) - row;
+        columns = (ALONG_K ? K : lines) - column;
+    }
+
     // Where a chunk lies, in bytes. Rows of less than 128 bytes share their banks with fewer rows further on.
     static __device__ __forceinline__ unsigned at(int row, int chunk) {
         constexpr int APART = CHUNKS < 8 ? 8 / CHUNKS : 1, DISTINCT = CHUNKS < 8 ? CHUNKS : 8;
         return row * (CHUNKS * 16) + (chunk ^ row / APART % DISTINCT) * 16;
     }
 
-    // Copies the panel from `line` and `k` on; zeros from `lines` and K on. A thread copies one chunk of every
-    // ROWS_A_PASS-th row.
-    template <bool WIDE>
-    static __device__ __forceinline__ void copy(unsigned to, const Operand* matrix, int leading, int line, int lines,
-                                                int k, int K) {
+    // Copies the k-block, zeros where it lies outside, and goes on to the next. `wide`: 16 bytes at a time.
+    __device__ __forceinline__ void copy(unsigned to, bool wide) {
         const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-        const int first_row = (ALONG_K ? line : k) + row, column = (ALONG_K ? k : line) + chunk * CHUNK;
-        const int rows = ALONG_K ? lines : K, columns = min(max((ALONG_K ? K : lines) - column, 0), CHUNK);
-        const Operand* from = matrix + (long long)first_row * leading + column;
+        const int inside_row = min(max(columns, 0), CHUNK);
+        if (wide) {
 #pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass) {
-            const int inside = first_row + pass * ROWS_A_PASS < rows ? columns : 0;
-            const unsigned place = to + at(row + pass * ROWS_A_PASS, chunk);
-            const Operand* source = inside ? from + (long long)pass * ROWS_A_PASS * leading : matrix;
-            if constexpr (WIDE) {
-                cp_async_16(place, source, 2 * inside);
-            } else {
+            for (int pass = 0; pass < PASSES; ++pass)
+                cp_async_16(to + at(row + pass * ROWS_A_PASS, chunk), from + (long long)pass * ROWS_A_PASS * leading,
+                            pass * ROWS_A_PASS < rows ? 2 * inside_row : 0);
+        } else {
+#pragma unroll 1
+            for (int pass = 0; pass < PASSES; ++pass) {
+                const Operand* source = from + (long long)pass * ROWS_A_PASS * leading;
+                const int inside = pass * ROWS_A_PASS < rows ? inside_row : 0;
                 unsigned word[4] = {};
 #pragma unroll
                 for (int element = 0; element < CHUNK; ++element)
                     if (element < inside) word[element / 2] |= (unsigned)source[element] << element % 2 * 16;
-                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(place), "r"(word[0]), "r"(word[1]),
-                             "r"(word[2]), "r"(word[3]) : "memory");
+                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + at(row + pass * ROWS_A_PASS, chunk)),
+                             "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]) : "memory");
             }
         }
+        from += ALONG_K ? BK : (long long)BK * leading;
+        (ALONG_K ? columns : rows) -= BK;
     }
 
     // The four 8 x 8 matrices of 16 lines by 16 of k. Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as
@@ -111,125 +124,135 @@ struct Slice {
 // The k-blocks of slice number `slice`: as many as the others, or one more. With fewer k-blocks than slices, some have
 // none, and sum up to zero.
 __device__ __forceinline__ Slice slice_of_k(int slice, int K) {
-    const long long blocks = (K + (long long)BK - 1) / BK;
+    static_assert(SPLITS <= 64 && BK >= 32, "2^31 / BK k-blocks, times SPLITS, are no more than 2^32");
+    const unsigned blocks = ((unsigned)K + BK - 1) / BK;
     return {(int)(blocks * slice / SPLITS), (int)(blocks * (slice + 1) / SPLITS)};
 }
 
 // A warp's sums of its WM x WN, over the k-blocks of a slice.
 struct WarpSums {
-    Sums tile[WM / MMA_M][WN / MMA_N];
+    Sums piece[WM / MMA_M][WN / MMA_N];
 };
 
-template <bool WIDE>
+// `before_the_last`: is called before the last k-block is multiplied; not at all where there is none.
+template <typename Call>
 __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, int tile_n, Slice slice, unsigned ring,
-                                               WarpSums& sums) {
-    const int warp = threadIdx.x / 32 % GROUP_WARPS, group = threadIdx.x / (32 * GROUP_WARPS);
-    const int warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
+                                               WarpSums& sums, Call before_the_last) {
+    const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
+    const unsigned ring_end = ring + STAGES * STAGE_BYTES;
+    const bool wide = of.wide();
+    PanelA a_panel(of.A, of.lda, tile_m, of.M, slice.first * BK, of.K);
+    PanelB b_panel(of.B, of.ldb, tile_n, of.N, slice.first * BK, of.K);
+    int copies = slice.end - slice.first;
 
-    auto copy = [&](int k_block, int stage) {
-        if (k_block < slice.end) {
-            const unsigned to = ring + stage * STAGE_BYTES;
-            PanelA::copy<WIDE>(to, of.A, of.lda, tile_m, of.M, k_block * BK, of.K);
-            PanelB::copy<WIDE>(to + PanelA::BYTES, of.B, of.ldb, tile_n, of.N, k_block * BK, of.K);
+    unsigned fill = ring, read = ring;
+#pragma unroll 1
+    for (int pass = 1 - STAGES, passes = copies; pass < passes; ++pass) {
+        if (pass >= 0) {
+            if (pass == passes - 1) before_the_last();
+            cp_async_wait<STAGES - 2>();
+            __syncthreads();  // the k-block is whole for everyone; everyone is done with the one before it
         }
-        cp_async_commit();  // an empty group where there is nothing: the wait below counts groups
-    };
+        if (copies > 0) {
+            --copies;
+            a_panel.copy(fill, wide);
+            b_panel.copy(fill + PanelA::BYTES, wide);
+            fill = fill + STAGE_BYTES == ring_end ? ring : fill + STAGE_BYTES;
+        }
+        cp_async_commit();  // an empty group where there is nothing: the wait above counts groups
+        if (pass < 0) continue;
 
+        const unsigned panel_a = read, panel_b = read + PanelA::BYTES;
+        read = read + STAGE_BYTES == ring_end ? ring : read + STAGE_BYTES;
 #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) copy(slice.first + stage, stage);
-
-    int stage = 0, free_stage = STAGES - 1;
-    for (int k_block = slice.first; k_block < slice.end; ++k_block) {
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();  // the k-block is whole for everyone; everyone is done with the one before it
-        copy(k_block + STAGES - 1, free_stage);
-        const unsigned panel_a = ring + stage * STAGE_BYTES, panel_b = panel_a + PanelA::BYTES;
-#pragma unroll
-        for (int step = 0; step < K_SHARE; step += MMA_K) {
-            const int k = group * K_SHARE + step;
+        for (int k = 0; k < BK; k += MMA_K) {
             unsigned a[WM / MMA_M][4], b[WN / 16][4];
 #pragma unroll
-            for (int i = 0; i < WM / MMA_M; ++i) PanelA::load<true>(a[i], panel_a, warp_m + i * MMA_M, k);
+            for (int i = 0; i < WM / MMA_M; ++i) PanelA::template load<true>(a[i], panel_a, warp_m + i * MMA_M, k);
 #pragma unroll
-            for (int j = 0; j < WN / 16; ++j) PanelB::load<false>(b[j], panel_b, warp_n + j * 16, k);
+            for (int j = 0; j < WN / 16; ++j) PanelB::template load<false>(b[j], panel_b, warp_n + j * 16, k);
 #pragma unroll
             for (int i = 0; i < WM / MMA_M; ++i)
 #pragma unroll
                 for (int j = 0; j < WN / MMA_N; ++j) {
                     const unsigned pair[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
-                    mma(sums.tile[i][j], a[i], pair);
+                    mma(sums.piece[i][j], a[i], pair);
                 }
         }
-        free_stage = stage;
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 }
 
-// From here on the tile is fours: four neighbouring sums of a row, numbered along the rows.
-constexpr int ROW_FOURS = BN / 4, FOURS = BM * ROW_FOURS;
-constexpr int FOURS_A_THREAD = FOURS / THREADS;
-static_assert(FOURS % THREADS == 0, "as many fours for every thread");
-constexpr int SUMS_PITCH = BN + 8;
+// The units of a tile, numbered along its rows, and the share of a slice's block.
+constexpr int ROW_UNITS = BN / MMA_N, UNITS = BM / MMA_M * ROW_UNITS;
+constexpr int UNITS_A_SHARE = (UNITS + SPLITS - 1) / SPLITS;
 
-// Number `pass` of a thread's fours: neighbouring threads have neighbouring fours.
-__device__ __forceinline__ int four_of_thread(int pass) { return pass * THREADS + threadIdx.x; }
+// A share's units go round the block's warps. Where there are fewer units than warps, JOINED warps have SLICES_A_WARP
+// slices each of one, and the first of these adds up what the others have.
+constexpr int TO_JOIN = UNITS_A_SHARE < WARPS ? WARPS / UNITS_A_SHARE : 1, JOINED = TO_JOIN < SPLITS ? TO_JOIN : SPLITS;
+static_assert(SPLITS % JOINED == 0 && WARPS % JOINED == 0, "as many slices for every warp");
+constexpr int SLICES_A_WARP = SPLITS / JOINED, UNITS_A_ROUND = WARPS / JOINED;
 
-// Lays the sums of all warps down in shared memory, where the ring was.
-__device__ __forceinline__ void lay_down(const WarpSums& sums, float* shared) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % GROUP_WARPS, group = threadIdx.x / (32 * GROUP_WARPS);
-    const int row = group * BM + warp / WARPS_N * WM + lane / 4, column = warp % WARPS_N * WN + lane % 4 * 2;
-    cp_async_wait<0>();
-    __syncthreads();  // nobody reads the last k-block any more
-#pragma unroll
-    for (int i = 0; i < WM / MMA_M; ++i)
-#pragma unroll
-        for (int j = 0; j < WN / MMA_N; ++j) {
-            float* to = shared + (row + i * MMA_M) * SUMS_PITCH + column + j * MMA_N;
-            const Sums& sum = sums.tile[i][j];
-            *reinterpret_cast<float2*>(to) = make_float2(sum.at(0), sum.at(1));
-            *reinterpret_cast<float2*>(to + 8 * SUMS_PITCH) = make_float2(sum.at(2), sum.at(3));
-        }
-    __syncthreads();  // all are there
+// The number of the unit that holds piece i, j of this warp.
+__device__ __forceinline__ int unit_of_piece(int i, int j) {
+    const int warp = threadIdx.x / 32;
+    return (warp / WARPS_N * (WM / MMA_M) + i) * ROW_UNITS + warp % WARPS_N * (WN / MMA_N) + j;
+}
+
+// Where a lane's four sums of a unit lie among the tile's: a unit's slices side by side, so that whoever adds it up
+// reads SPLITS x 512 bytes in a row.
+__device__ __forceinline__ int place_in_tile(int unit, int slice) {
+    return (unit * SPLITS + slice) * 32 + threadIdx.x % 32;
+}
+
+__device__ __forceinline__ float4 as_float4(const Sums& sums) {
+    return make_float4(sums.at(0), sums.at(1), sums.at(2), sums.at(3));
 }
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// A four of the tile, summed over the groups of warps in their order.
-__device__ __forceinline__ float4 join_groups(const float* shared, int four) {
-    const float* from = shared + four / ROW_FOURS * SUMS_PITCH + four % ROW_FOURS * 4;
-    float4 sum = *reinterpret_cast<const float4*>(from);
-#pragma unroll
-    for (int group = 1; group < KGROUPS; ++group)
-        sum = add(sum, *reinterpret_cast<const float4*>(from + group * BM * SUMS_PITCH));
-    return sum;
-}
+// C, and where this tile lies in it.
+struct TileOfC {
+    Output* C;
+    int M, N, ldc, m, n;
 
-// A four of the tile, summed over the slices in their order, whoever asks. `parts`: the tile's first slice's sums, the
-// other slices' behind them. Read past L1, which may hold what lay there before.
-__device__ __forceinline__ float4 join_slices(const float4* parts, int four) {
-    float4 sum = __ldcg(parts + four);
-#pragma unroll 16
-    for (int slice = 1; slice < SPLITS; ++slice) sum = add(sum, __ldcg(parts + slice * FOURS + four));
-    return sum;
-}
-
-// Finishes a four of the tile and stores it: 8 bytes at once where C's rows allow it.
-__device__ __forceinline__ void finish(float4 sum, Output* C, int M, int N, int ldc, int tile_m, int tile_n, int four,
-                                       const Epilogue& epilogue) {
-    const int m = tile_m + four / ROW_FOURS, n = tile_n + four % ROW_FOURS * 4;
-    if (m >= M) return;
-    const float x[4] = {sum.x, sum.y, sum.z, sum.w};
-    float value[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) value[j] = n + j < N ? epilogue(x[j], m, n + j) : 0.0f;
-    Output* to = C + (long long)m * ldc + n;
-    if (n + 4 <= N && ldc % 4 == 0 && reinterpret_cast<unsigned long long>(C) % 8 == 0) {
-        *reinterpret_cast<uint2*>(to) = make_uint2(pack_output(value[0], value[1]), pack_output(value[2], value[3]));
-        return;
+    // Finishes a lane's four sums of a unit: two of row lane / 4 and, 8 rows below, two more.
+    __device__ __forceinline__ void store(int unit, float4 sum, const Epilogue& epilogue) const {
+        const int lane = threadIdx.x % 32, row = m + unit / ROW_UNITS * MMA_M + lane / 4;
+        const int column = n + unit % ROW_UNITS * MMA_N + lane % 4 * 2;
+        const bool wide = aligned_to_4(C, ldc);
+        store_pair(C, ldc, row, column, M, N, wide, sum.x, sum.y, epilogue);
+        store_pair(C, ldc, row + 8, column, M, N, wide, sum.z, sum.w, epilogue);
     }
+};
+
+// Adds up a share over the slices and finishes it. The order is fixed, so that the bits are the same in every run: a
+// warp's slices one after another, then the warps. `read`: fills a lane's sums of SLICES_A_WARP slices from here on.
+template <typename Read>
+__device__ __forceinline__ void add_up(int share, float4* of_tile, const TileOfC& to, const Epilogue& epilogue,
+                                       Read read) {
+    __shared__ float4 joined[WARPS][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, mine = warp % JOINED;
+#pragma unroll 1
+    for (int first = 0; first < UNITS_A_SHARE; first += UNITS_A_ROUND) {
+        const int unit = share + (first + warp / JOINED) * SPLITS;
+        const bool there = first + warp / JOINED < UNITS_A_SHARE && unit < UNITS;
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (there) {
+            float4 part[SLICES_A_WARP];
+            read(part, of_tile + place_in_tile(unit, mine * SLICES_A_WARP));
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-        if (n + j < N) to[j] = to_output(value[j]);
+            for (int slice = 0; slice < SLICES_A_WARP; ++slice) sum = add(sum, part[slice]);
+        }
+        if constexpr (JOINED > 1) {
+            joined[warp][lane] = sum;
+            __syncthreads();  // all warps' sums are there
+            if (mine == 0)
+#pragma unroll
+                for (int other = 1; other < JOINED; ++other) sum = add(sum, joined[warp + other][lane]);
+        }
+        if (there && mine == 0) to.store(unit, sum, epilogue);
+        if constexpr (JOINED > 1) __syncthreads();  // they may be written again
+    }
 }

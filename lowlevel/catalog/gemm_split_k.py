@@ -3,7 +3,7 @@
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import (
     least_clocks_of_slices,
-    ring_of_operands,
+    ring_of_tiles,
     slices_at_once,
     slices_of_tiles,
     sums_at_once,
@@ -17,30 +17,24 @@ _EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
 _SPLIT_PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc", "workspace")
 
 
-def _split(tile: tuple[int, int, int], warp: tuple[int, int], groups: int, stages: int, splits: int) -> dict[str, int]:
+def _split(tile: tuple[int, int, int], warp: tuple[int, int], stages: int, splits: int) -> dict[str, int]:
     (m, n, k), (warp_m, warp_n) = tile, warp
-    numbers = {"BM": m, "BN": n, "BK": k, "WM": warp_m, "WN": warp_n, "KGROUPS": groups}
-    return numbers | {"STAGES": stages, "SPLITS": splits}
+    return {"BM": m, "BN": n, "BK": k, "WM": warp_m, "WN": warp_n, "STAGES": stages, "SPLITS": splits}
 
 
 #: For few tiles, more and more, and for so many that K need not be cut.
-_ADD_TOGETHER = (
-    _split((64, 64, 64), (32, 32), 1, 6, 32),
-    _split((64, 64, 64), (32, 32), 1, 6, 16),
-    _split((64, 64, 64), (32, 32), 1, 6, 8),
-    _split((128, 64, 64), (64, 32), 1, 4, 4),
-    _split((128, 128, 64), (64, 64), 1, 3, 2),
-    _split((128, 128, 64), (64, 64), 1, 3, 1),
-)
-_LAST_ADDS = (
-    _split((32, 64, 128), (32, 32), 4, 4, 16),
-    _split((32, 32, 128), (32, 32), 4, 6, 8),
-    _split((64, 64, 64), (32, 32), 1, 6, 16),
-    _split((32, 64, 128), (32, 32), 4, 4, 8),
-    _split((64, 64, 64), (32, 32), 1, 6, 4),
-    _split((64, 64, 64), (32, 32), 1, 6, 2),
-    _split((128, 128, 64), (64, 64), 1, 3, 2),
-    _split((128, 128, 64), (64, 64), 1, 3, 1),
+_CONFIGS = (
+    _split((64, 64, 64), (32, 16), 9, 32),
+    _split((64, 64, 128), (32, 16), 4, 32),
+    _split((64, 64, 64), (32, 16), 6, 32),
+    _split((32, 64, 128), (16, 16), 5, 16),
+    _split((64, 64, 64), (32, 16), 9, 16),
+    _split((64, 64, 64), (32, 16), 6, 8),
+    _split((64, 64, 64), (32, 32), 6, 4),
+    _split((128, 64, 64), (64, 32), 4, 4),
+    _split((64, 64, 64), (32, 32), 6, 2),
+    _split((128, 128, 64), (64, 64), 3, 2),
+    _split((128, 128, 64), (64, 64), 3, 1),
 )
 
 KERNELS = (
@@ -48,17 +42,17 @@ KERNELS = (
         "cuda",
         "gemm/15_split_k_cooperative",
         entry="gemm",
-        idea="K in slices, a block each; a barrier among all blocks, then all add up",
+        idea="K in slices, a block each; a barrier among the blocks of a tile, then all add up",
         archs=("sm_80",),
         types=(BF16, FP16),
         layouts=_LAYOUTS,
-        configs=_ADD_TOGETHER,
+        configs=_CONFIGS,
         choose=least_clocks_of_slices(together=True),
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
             block=threads_of_warps,
             grid=slices_at_once,
-            shared=ring_of_operands,
+            shared=ring_of_tiles,
             cooperative=True,
             workspace=sums_at_once,
         ),
@@ -69,21 +63,21 @@ KERNELS = (
         "cuda",
         "gemm/16_split_k",
         entry="gemm",
-        idea="K in slices, a block each; the last of a tile adds up, in the order of the slices",
+        idea="K in slices, a block each; sums are their own message, and who need not wait for ever waits for them",
         archs=("sm_80",),
         types=(BF16, FP16),
         layouts=_LAYOUTS,
-        configs=_LAST_ADDS,
+        configs=_CONFIGS,
         choose=least_clocks_of_slices(together=False),
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
             block=threads_of_warps,
             grid=slices_of_tiles,
-            shared=ring_of_operands,
+            shared=ring_of_tiles,
             workspace=sums_of_slices,
         ),
         epilogues=_EPILOGUES,
-        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.INC")}),
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "LDG.E.128.STRONG.GPU")}),
     ),
     Kernel(
         "ptx",
@@ -93,17 +87,17 @@ KERNELS = (
         archs=("sm_80",),
         types=(BF16,),
         layouts=("NT",),
-        configs=_LAST_ADDS[:1],
+        configs=_CONFIGS[:1],
         params=_SPLIT_PARAMS,
         launch=Launch(
             block=threads_of_warps,
             grid=slices_of_tiles,
-            shared=ring_of_operands,
+            shared=ring_of_tiles,
             workspace=sums_of_slices,
         ),
         expect=Expect(
             version="7.0",
-            sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.INC")},
+            sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "LDG.E.128.STRONG.GPU")},
         ),
     ),
 )

@@ -202,42 +202,38 @@ def word_a_block(config: Config, problem: Problem, limits: Limits) -> int:  # no
     return 4 * (1 + limits.sms)
 
 
-def ring_of_operands(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
-    """Bytes of STAGES tiles of A and of B, 2 bytes an element; or of the fp32 sums of all KGROUPS, rows padded by 8."""
-    ring = 2 * config["STAGES"] * config["BK"] * (config["BM"] + config["BN"])
-    return max(ring, 4 * config["KGROUPS"] * config["BM"] * (config["BN"] + 8))
-
-
 def slices_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
-    """A block for each of SPLITS slices of K of each tile, in one dimension."""
-    blocks, _, _ = column_of_tiles(config, problem, limits)
-    return (blocks * config["SPLITS"], 1, 1)
+    """A block for each of SPLITS slices of K of each tile: tiles as `tiles` has them, slices in z."""
+    along_n, along_m, _ = tiles(config, problem, limits)
+    return (along_n, along_m, config["SPLITS"])
 
 
 def slices_at_once(config: Config, problem: Problem, limits: Limits) -> Dim3:
-    """The same, but no more tiles than have a block of each slice on an SM of its own: all blocks run at once."""
-    blocks, _, _ = column_of_tiles(config, problem, limits)
-    return (min(blocks, max(1, limits.sms // config["SPLITS"])) * config["SPLITS"], 1, 1)
+    """The same in one dimension, but no more tiles than have a block of each slice on an SM of its own: all blocks run
+    at once."""
+    in_all, _, _ = column_of_tiles(config, problem, limits)
+    return (min(in_all, max(1, limits.sms // config["SPLITS"])) * config["SPLITS"], 1, 1)
 
 
 def sums_of_slices(config: Config, problem: Problem, limits: Limits) -> int:
-    """Bytes for a counter of every tile, up to a multiple of 128, and the fp32 sums of every block of
+    """Bytes for a word of 8 of every tile, up to a multiple of 128, and the fp32 sums of every block of
     `slices_of_tiles`. None where a tile has one block."""
     if config["SPLITS"] == 1:
         return 0
-    blocks, _, _ = column_of_tiles(config, problem, limits)
-    return ceil_div(4 * blocks, 128) * 128 + 4 * blocks * config["SPLITS"] * config["BM"] * config["BN"]
+    in_all, _, _ = column_of_tiles(config, problem, limits)
+    return ceil_div(8 * in_all, 128) * 128 + 4 * in_all * config["SPLITS"] * config["BM"] * config["BN"]
 
 
 def sums_at_once(config: Config, problem: Problem, limits: Limits) -> int:
-    """128 bytes for a barrier, and the fp32 sums of every block of `slices_at_once`: twice where these have several
-    rounds to make. None where a tile has one block."""
+    """Bytes for a counter of every tile of a round, up to a multiple of 128, and the fp32 sums of every block of
+    `slices_at_once`: twice where these have several rounds to make. None where a tile has one block."""
     if config["SPLITS"] == 1:
         return 0
-    tiles_in_all, _, _ = column_of_tiles(config, problem, limits)
+    in_all, _, _ = column_of_tiles(config, problem, limits)
     blocks, _, _ = slices_at_once(config, problem, limits)
-    sets = 1 if blocks == tiles_in_all * config["SPLITS"] else 2
-    return 128 + 4 * sets * blocks * config["BM"] * config["BN"]
+    a_round = blocks // config["SPLITS"]
+    sets = 1 if a_round == in_all else 2
+    return ceil_div(4 * a_round, 128) * 128 + 4 * sets * blocks * config["BM"] * config["BN"]
 
 
 #: What an SM reads from L2 in a clock while all SMs do, and while few do; bytes. How many products it adds up in a
