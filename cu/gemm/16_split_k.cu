@@ -95,22 +95,23 @@ __device__ __forceinline__ bool has_come(float4 x) {
            (__float_as_uint(x.w) != 0);
 }
 
-// Waits for the sums of SLICES_A_WARP slices, and puts the zeros back. All that has not come is asked for at once.
-__device__ __forceinline__ void take(float4 (&part)[SLICES_A_WARP], float4* from) {
-    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+__device__ __forceinline__ bool have_come(const float4 (&part)[SLICES_A_WARP]) {
+    bool all = true;
 #pragma unroll
-    for (int slice = 0; slice < SLICES_A_WARP; ++slice) part[slice] = zero;
-    bool all;
-    do {
-        all = true;
+    for (int slice = 0; slice < SLICES_A_WARP; ++slice) all &= has_come(part[slice]);
+    return all;
+}
+
+// Waits for the sums of SLICES_A_WARP slices, and puts the zeros back.
+__device__ __forceinline__ void take(float4 (&part)[SLICES_A_WARP], float4* from) {
+#pragma unroll
+    for (int slice = 0; slice < SLICES_A_WARP; ++slice) part[slice] = look_at(from + slice * 32);
+    while (!have_come(part))
 #pragma unroll
         for (int slice = 0; slice < SLICES_A_WARP; ++slice)
             if (!has_come(part[slice])) part[slice] = look_at(from + slice * 32);
 #pragma unroll
-        for (int slice = 0; slice < SLICES_A_WARP; ++slice) all &= has_come(part[slice]);
-    } while (!all);
-#pragma unroll
-    for (int slice = 0; slice < SLICES_A_WARP; ++slice) from[slice * 32] = zero;
+    for (int slice = 0; slice < SLICES_A_WARP; ++slice) from[slice * 32] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -1,10 +1,12 @@
 """The matmul ladder's split-K rungs, for few tiles and a long K: mma.sync, for sm_80 and anything newer."""
 
-from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
+from lowlevel.catalog.entry import Expect, Kernel, Launch
 from lowlevel.catalog.rules import (
     least_clocks_of_slices,
+    ring_of_operands,
     ring_of_tiles,
     slices_at_once,
+    slices_in_a_row,
     slices_of_tiles,
     sums_at_once,
     sums_of_slices,
@@ -27,15 +29,18 @@ _CONFIGS = (
     _split((64, 64, 64), (32, 16), 9, 32),
     _split((64, 64, 128), (32, 16), 4, 32),
     _split((64, 64, 64), (32, 16), 6, 32),
+    _split((64, 64, 64), (32, 32), 9, 32),
+    _split((64, 64, 128), (32, 32), 4, 32),
     _split((32, 64, 128), (16, 16), 5, 16),
     _split((64, 64, 64), (32, 16), 9, 16),
-    _split((64, 64, 64), (32, 16), 6, 8),
+    _split((64, 64, 64), (32, 16), 9, 8),
     _split((64, 64, 64), (32, 32), 6, 4),
     _split((128, 64, 64), (64, 32), 4, 4),
     _split((64, 64, 64), (32, 32), 6, 2),
     _split((128, 128, 64), (64, 64), 3, 2),
     _split((128, 128, 64), (64, 64), 3, 1),
 )
+_TWIN = _split((32, 64, 128), (32, 32), 4, 16) | {"KGROUPS": 4}
 
 KERNELS = (
     Kernel(
@@ -83,21 +88,21 @@ KERNELS = (
         "ptx",
         "gemm/16_split_k",
         entry="gemm",
-        idea=twin("cuda"),
+        idea="K in slices, a block each; the last of a tile adds up, in the order of the slices",
         archs=("sm_80",),
         types=(BF16,),
         layouts=("NT",),
-        configs=_CONFIGS[:1],
+        configs=(_TWIN,),
         params=_SPLIT_PARAMS,
         launch=Launch(
             block=threads_of_warps,
-            grid=slices_of_tiles,
-            shared=ring_of_tiles,
+            grid=slices_in_a_row,
+            shared=ring_of_operands,
             workspace=sums_of_slices,
         ),
         expect=Expect(
             version="7.0",
-            sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "LDG.E.128.STRONG.GPU")},
+            sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.INC")},
         ),
     ),
 )

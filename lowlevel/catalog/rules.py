@@ -202,6 +202,18 @@ def word_a_block(config: Config, problem: Problem, limits: Limits) -> int:  # no
     return 4 * (1 + limits.sms)
 
 
+def ring_of_operands(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Bytes of STAGES tiles of A and of B, 2 bytes an element; or of the fp32 sums of all KGROUPS, rows padded by 8."""
+    ring = 2 * config["STAGES"] * config["BK"] * (config["BM"] + config["BN"])
+    return max(ring, 4 * config["KGROUPS"] * config["BM"] * (config["BN"] + 8))
+
+
+def slices_in_a_row(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    """A block for each of SPLITS slices of K of each tile, in one dimension."""
+    blocks, _, _ = column_of_tiles(config, problem, limits)
+    return (blocks * config["SPLITS"], 1, 1)
+
+
 def slices_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
     """A block for each of SPLITS slices of K of each tile: tiles as `tiles` has them, slices in z."""
     along_n, along_m, _ = tiles(config, problem, limits)
@@ -244,7 +256,8 @@ _BYTES_WHEN_ALL_READ, _BYTES_WHEN_FEW_READ, _PRODUCTS, _HANDED_ON = 25, 50, 1200
 
 def least_clocks_of_slices(together: bool):
     """The configuration whose busiest SM should be done first: rounds of blocks that each read and multiply a slice,
-    and then the sums. `together`: all blocks add up, else the last of each tile does."""
+    write their sums and read a share of them. `together`: the blocks of a round do that before the next begins. Else
+    only those of the last round, and what the others have left, all the slices' sums of a tile."""
 
     def clocks(config: Config, problem: Problem, limits: Limits) -> float:
         in_all, _, _ = column_of_tiles(config, problem, limits)
@@ -254,12 +267,14 @@ def least_clocks_of_slices(together: bool):
         slice_ = k_blocks * max(read, elements * config["BK"] / _PRODUCTS)
         if splits == 1:
             return ceil_div(in_all, limits.sms) * slice_
+        sums = 4 * elements / _BYTES_WHEN_ALL_READ
         if together:
-            rounds = ceil_div(in_all, max(1, limits.sms // splits))
-            return rounds * (slice_ + _HANDED_ON + 8 * elements / _BYTES_WHEN_ALL_READ)
+            return ceil_div(in_all, max(1, limits.sms // splits)) * (slice_ + _HANDED_ON + 2 * sums)
         rounds = ceil_div(in_all * splits, limits.sms)
-        sums = (4 * splits * elements) * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
-        return rounds * (slice_ + 4 * elements / _BYTES_WHEN_ALL_READ) + _HANDED_ON + sums
+        if rounds > 1:
+            left = 4 * splits * elements * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
+            return rounds * (slice_ + sums) + _HANDED_ON + left
+        return slice_ + _HANDED_ON + 2 * sums
 
     def choose(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
         return min(range(len(configs)), key=lambda index: clocks(configs[index], problem, limits))
