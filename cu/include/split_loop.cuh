@@ -11,8 +11,8 @@
 //           needed on the way out.
 // Code      At a few microseconds a call, instructions come from far away too. So copies stand in the code once, in one
 //           loop whose first passes only copy, and what changes from pass to pass is added to, not computed anew.
-// Tails     cp.async fills up with zeros what lies outside. Operands whose rows are not aligned to 16 bytes come
-//           element by element through registers.
+// Tails     cp.async writes zeros for what lies outside. A chunk that is partly outside comes element by element through
+//           registers, and so does everything where rows are not aligned to 16 bytes.
 #pragma once
 
 #include "cp_async.cuh"
@@ -34,54 +34,58 @@ struct Panel {
     static constexpr int CHUNKS = (ALONG_K ? BK : LINES) / CHUNK;  // in a row
     static constexpr int BYTES = 2 * LINES * BK;
     static constexpr int ROWS_A_PASS = THREADS / CHUNKS;
-    static constexpr int PASSES = ROWS / ROWS_A_PASS;
+    static constexpr int PASSES = ROWS / ROWS_A_PASS, PASS_BYTES = ROWS_A_PASS * CHUNKS * 16;
     static_assert((CHUNKS & (CHUNKS - 1)) == 0, "rows of 2^n chunks: an exclusive or stays inside");
     static_assert(THREADS % CHUNKS == 0 && ROWS % ROWS_A_PASS == 0, "all threads copy whole rows");
 
+    // Where a chunk lies, in bytes. Rows of less than 128 bytes share their banks with fewer rows further on.
+    static __device__ __forceinline__ unsigned at(int row, int chunk) {
+        return row * (CHUNKS * 16) + (chunk ^ row / APART % DISTINCT) * 16;
+    }
+    static constexpr int APART = CHUNKS < 8 ? 8 / CHUNKS : 1, DISTINCT = CHUNKS < 8 ? CHUNKS : 8;
+    static_assert(ROWS_A_PASS % (APART * DISTINCT) == 0, "the swizzle is the same in all rows of a thread");
+
     // What this thread copies of the next k-block: one chunk of every ROWS_A_PASS-th row.
     const Operand* from;
-    int leading;
-    int rows, columns;  // from the chunk to the end of the matrix; none or fewer where it lies outside
+    long long next_row, next_block;  // elements from one to the next
+    unsigned place;                  // in the panel
+    int rows, columns;               // from here to the end of the matrix; none or fewer where the chunk lies outside
+    bool wide;                       // 16 bytes at a time
 
     // The panel from `line` on, of `lines`, and from `k` on, of K.
-    __device__ __forceinline__ Panel(const Operand* matrix, int leading, int line, int lines, int k, int K)
-        : leading(leading) {
+    __device__ __forceinline__ Panel(const Operand* matrix, int leading, int line, int lines, int k, int K, bool wide)
+        : wide(wide) {
         const int row = (ALONG_K ? line : k) + threadIdx.x / CHUNKS;
         const int column = (ALONG_K ? k : line) + threadIdx.x % CHUNKS * CHUNK;
         from = matrix + (long long)row * leading + column;
+        next_row = (long long)ROWS_A_PASS * leading;
+        next_block = ALONG_K ? BK : (long long)BK * leading;
+        place = at(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
         rows = (ALONG_K ? lines : K) - row;
         columns = (ALONG_K ? K : lines) - column;
     }
 
-    // Where a chunk lies, in bytes. Rows of less than 128 bytes share their banks with fewer rows further on.
-    static __device__ __forceinline__ unsigned at(int row, int chunk) {
-        constexpr int APART = CHUNKS < 8 ? 8 / CHUNKS : 1, DISTINCT = CHUNKS < 8 ? CHUNKS : 8;
-        return row * (CHUNKS * 16) + (chunk ^ row / APART % DISTINCT) * 16;
-    }
-
-    // Copies the k-block, zeros where it lies outside, and goes on to the next. `wide`: 16 bytes at a time.
-    __device__ __forceinline__ void copy(unsigned to, bool wide) {
-        const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-        const int inside_row = min(max(columns, 0), CHUNK);
-        if (wide) {
+    // Copies the k-block, zeros where it lies outside, and goes on to the next.
+    __device__ __forceinline__ void copy(unsigned panel) {
+        const Operand* source = from;
+        unsigned to = panel + place;
+        if (wide && (columns >= CHUNK || columns <= 0)) {
 #pragma unroll
-            for (int pass = 0; pass < PASSES; ++pass)
-                cp_async_16(to + at(row + pass * ROWS_A_PASS, chunk), from + (long long)pass * ROWS_A_PASS * leading,
-                            pass * ROWS_A_PASS < rows ? 2 * inside_row : 0);
+            for (int pass = 0; pass < PASSES; ++pass, source += next_row)
+                cp_async_16_if(pass * ROWS_A_PASS < rows && columns > 0, to + pass * PASS_BYTES, source);
         } else {
 #pragma unroll 1
-            for (int pass = 0; pass < PASSES; ++pass) {
-                const Operand* source = from + (long long)pass * ROWS_A_PASS * leading;
-                const int inside = pass * ROWS_A_PASS < rows ? inside_row : 0;
+            for (int pass = 0; pass < PASSES; ++pass, source += next_row, to += PASS_BYTES) {
+                const int inside = pass * ROWS_A_PASS < rows ? columns : 0;
                 unsigned word[4] = {};
 #pragma unroll
                 for (int element = 0; element < CHUNK; ++element)
                     if (element < inside) word[element / 2] |= (unsigned)source[element] << element % 2 * 16;
-                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + at(row + pass * ROWS_A_PASS, chunk)),
-                             "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]) : "memory");
+                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]), "r"(word[1]),
+                             "r"(word[2]), "r"(word[3]) : "memory");
             }
         }
-        from += ALONG_K ? BK : (long long)BK * leading;
+        from += next_block;
         (ALONG_K ? columns : rows) -= BK;
     }
 
@@ -141,8 +145,8 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
     const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
     const unsigned ring_end = ring + STAGES * STAGE_BYTES;
     const bool wide = of.wide();
-    PanelA a_panel(of.A, of.lda, tile_m, of.M, slice.first * BK, of.K);
-    PanelB b_panel(of.B, of.ldb, tile_n, of.N, slice.first * BK, of.K);
+    PanelA a_panel(of.A, of.lda, tile_m, of.M, slice.first * BK, of.K, wide);
+    PanelB b_panel(of.B, of.ldb, tile_n, of.N, slice.first * BK, of.K, wide);
     int copies = slice.end - slice.first;
 
     unsigned fill = ring, read = ring;
@@ -155,8 +159,8 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
         }
         if (copies > 0) {
             --copies;
-            a_panel.copy(fill, wide);
-            b_panel.copy(fill + PanelA::BYTES, wide);
+            a_panel.copy(fill);
+            b_panel.copy(fill + PanelA::BYTES);
             fill = fill + STAGE_BYTES == ring_end ? ring : fill + STAGE_BYTES;
         }
         cp_async_commit();  // an empty group where there is nothing: the wait above counts groups
