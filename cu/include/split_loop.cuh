@@ -11,8 +11,8 @@
 //           needed on the way out.
 // Code      At a few microseconds a call, instructions come from far away too. So copies stand in the code once, in one
 //           loop whose first passes only copy, and what changes from pass to pass is added to, not computed anew.
-// Tails     cp.async writes zeros for what lies outside. A chunk that is partly outside comes element by element through
-//           registers, and so does everything where rows are not aligned to 16 bytes.
+// Tails     cp.async writes zeros for what lies outside. A chunk that is partly outside comes element by element
+//           through registers, and so does everything where rows are not aligned to 16 bytes.
 #pragma once
 
 #include "cp_async.cuh"
