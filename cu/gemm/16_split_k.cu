@@ -1,155 +1,92 @@
-// 16 split-K: C = A B on tensor cores for few tiles and a long K; whoever can wait safely waits, for the sums alone.
+// 16 split-K: C = A B on tensor cores for few tiles and a long K; the last block of a tile adds up.
 //
 // Computes  C[m][n] = epilogue(sum over k),  row-major, layouts NN, NT, TN, TT, any M, N, K, sums in fp32.
-// Idea      15 waits at a barrier, and needs a launch that promises that all blocks run at once. Its barrier is a chain
-//           of trips to L2: sums out, when they are there a count, then a look at the count, then sums in.
-//           Here sums are their own message. Where they will lie in the workspace there are zeros; a block adds up its
-//           share of the tile as soon as it finds something else, and puts the zeros back. Two trips: out and in.
-//           A sum that is zero is written as -0, whose bits are not zero, and to which nothing adds.
-//           No promise is needed: a block waits only if all blocks of its tile have started, for a block that has
-//           started also ends. It counts itself in when it starts, and looks when it is nearly done. Where some have
-//           not started, it goes and leaves its share; whoever stays, and one does, takes what has been left. Where
-//           all blocks of the grid run at once nobody goes.
-//           Who adds up a share may change from run to run; in which order does not, nor do the bits.
+// Idea      15 waits until every block has come: a barrier, and a launch that promises that all blocks run at once.
+//           Here nobody waits. A block writes the sums of its slice of K to the workspace and counts itself in; the one
+//           that is counted last knows that the others' sums are there, and adds them all up. Which block that is
+//           changes from run to run; the order of the additions, that of the slices, does not, nor do the bits.
 //
-// Tile      BM x BN x BK = 64 x 64 x 64 by default and SPLITS = 32 slices of K: a block for each pair of tile and
+// Tile      BM x BN x BK = 32 x 64 x 128 by default and SPLITS = 16 slices of K: a block for each pair of tile and
 //           slice, the tiles of one slice side by side, so that blocks which run together share lines of A and B in L2.
-// Threads   8 warps, each 32 x 16 of the tile: cu/include/split_loop.cuh. Each adds up 4 slices of the share.
-// Shared    9 stages x (8192 + 8192) = 147456 bytes, dynamic: 8 k-blocks in flight, a whole slice of K = 16384.
-// Memory    workspace, zero before and after: 8 bytes for each tile, the roll; from the next multiple of 128 bytes on,
-//           BM x BN floats for each slice of each tile.
-// Limit     By count, for 128 x 128 x 16384: a block reads 128 KiB of operands, and writes and reads 16 KiB of sums.
+//           A small tile: fewer slices are enough to give each SM a block, so that the last block has less to add up,
+//           and there are more last blocks. The price is that A is read N / BN times and B M / BM times, from L2.
+// Threads   8 warps, each 16 x 16 of the tile: cu/include/split_loop.cuh. A thread adds up what it would have of a
+//           tile, so that the sums of all slices lie in its own place, SPLITS times 16 bytes for each piece.
+// Shared    4 stages x (8192 + 16384) = 98304 bytes, dynamic: 3 k-blocks of the slice's 8 in flight, at K = 16384.
+// Memory    workspace: a counter for each tile, zero before and after; from the next multiple of 128 bytes on, BM x BN
+//           floats for each slice of each tile.
+// Limit     By count, for 128 x 128 x 16384: a block reads 192 KiB of operands, the last one of a tile 128 KiB of sums
+//           more, on its own. Before it can start, a chain of latencies: store, count, load.
 
 #include "split_loop.cuh"
 
-// The roll of a tile. Upper half: how many of its SPLITS blocks have started, slice 0 counting 1 - SPLITS: so it is
-// zero as soon as all have, and left as it was found. Lower half: a bit for each that has gone and left its share.
-// All orders that matter are among operations on this one word, hence .relaxed. PTX ISA, 'Memory Consistency Model'.
-struct Roll {
-    static_assert(SPLITS <= 32, "a bit of a word for each slice");
-    unsigned long long* word;
-    int slice;
+constexpr int ROW_PIECES = WN / MMA_N, PIECES = WM / MMA_M * ROW_PIECES;  // of a warp
 
-    static __device__ __forceinline__ bool is_full(unsigned long long value) { return value >> 32 == 0; }
+// Loads of 16 bytes that a thread has in flight while it adds up, and the pieces that they are of.
+constexpr int IN_FLIGHT = 32, FIT = IN_FLIGHT < SPLITS ? 1 : IN_FLIGHT / SPLITS, TOGETHER = FIT < PIECES ? FIT : PIECES;
+static_assert(PIECES % TOGETHER == 0, "as many pieces each time");
 
-    // Counts this block in. Nothing comes back that would have to be waited for.
-    __device__ __forceinline__ void start() const {
-        const unsigned long long mine = (unsigned long long)(slice == 0 ? 1 - SPLITS : 1) << 32;
-        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(mine) : "memory");
-    }
-
-    // The word, if `wanted`, else what is there already.
-    __device__ __forceinline__ void look(bool wanted, unsigned long long& value) const {
-        asm volatile(
-            "{\n\t"
-            ".reg .pred wanted;\n\t"
-            "setp.ne.s32 wanted, %2, 0;\n\t"
-            "@wanted ld.relaxed.gpu.global.u64 %0, [%1];\n\t"
-            "}" : "+l"(value) : "l"(word), "r"((int)wanted) : "memory");
-    }
-
-    // Those of `shares` that are left, and were not taken by another.
-    __device__ __forceinline__ unsigned take(unsigned shares) const {
-        unsigned long long before;
-        asm volatile("atom.relaxed.gpu.global.and.b64 %0, [%1], %2;"
-                     : "=l"(before) : "l"(word), "l"(~(unsigned long long)shares) : "memory");
-        return (unsigned)before & shares;
-    }
-
-    // Leaves this block's share. The word before.
-    __device__ __forceinline__ unsigned long long leave() const {
-        unsigned long long before;
-        asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;"
-                     : "=l"(before) : "l"(word), "l"(1ull << slice) : "memory");
-        return before;
-    }
-
-    // The shares that this block adds up, a bit for each, as far as it has `seen`. What was left before all had started
-    // is seen by everyone who stays, the last to start among them.
-    __device__ __forceinline__ unsigned shares(unsigned long long seen) const {
-        const unsigned mine = 1u << slice;
-        if (is_full(seen)) return (unsigned)seen == 0 ? mine : mine | take((unsigned)seen);
-        const unsigned long long before = leave();
-        return is_full(before) ? take((unsigned)before | mine) : 0;  // full: all have started after all
-    }
-};
-
-// A sum as it is handed on: its bits are not zero.
-__device__ __forceinline__ float marked(float x) { return __float_as_uint(x) == 0 ? -0.0f : x; }
-
-// Each of the four is written whole, in no order, hence .relaxed for each and not one for all.
-__device__ __forceinline__ void hand_on(float4* to, float4 x) {
-    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};"
-                 ::"l"(to), "f"(marked(x.x)), "f"(marked(x.y)), "f"(marked(x.z)), "f"(marked(x.w)) : "memory");
+// Counts this block in, and says whether it is the last of SPLITS. PTX ISA, 'atom', .inc: counts from 0 to the limit,
+// then starts at 0 again, so that the counter is left as it was found.
+// .release: what the block wrote before is visible to whoever sees the count. .acquire: and the reverse.
+__device__ __forceinline__ bool arrives_last(unsigned* counter) {
+    unsigned before = 0;
+    __syncthreads();  // the whole block has written before its one thread says so
+    if (threadIdx.x == 0)
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(before) : "l"(counter), "r"(SPLITS - 1) : "memory");
+    return __syncthreads_or(before == SPLITS - 1);  // no thread reads before that thread has seen them all
 }
 
-__device__ __forceinline__ float4 look_at(const float4* from) {
-    float4 x;
-    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(from) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ bool has_come(float4 x) {
-    return (__float_as_uint(x.x) != 0) & (__float_as_uint(x.y) != 0) & (__float_as_uint(x.z) != 0) &
-           (__float_as_uint(x.w) != 0);
-}
-
-__device__ __forceinline__ bool have_come(const float4 (&part)[SLICES_A_WARP]) {
-    bool all = true;
+// Adds up this thread's sums of TOGETHER pieces, over the slices in their order.
+__device__ __forceinline__ void join_slices(const float4* from, float4 (&sum)[TOGETHER]) {
+    float4 part[SPLITS][TOGETHER];
 #pragma unroll
-    for (int slice = 0; slice < SLICES_A_WARP; ++slice) all &= has_come(part[slice]);
-    return all;
-}
-
-// Waits for the sums of SLICES_A_WARP slices, and puts the zeros back.
-__device__ __forceinline__ void take(float4 (&part)[SLICES_A_WARP], float4* from) {
+    for (int slice = 0; slice < SPLITS; ++slice)
 #pragma unroll
-    for (int slice = 0; slice < SLICES_A_WARP; ++slice) part[slice] = look_at(from + slice * 32);
-    while (!have_come(part))
+        for (int i = 0; i < TOGETHER; ++i)  // past L1, which may hold what lay there before
+            part[slice][i] = __ldcg(from + (slice * PIECES + i) * THREADS);
 #pragma unroll
-        for (int slice = 0; slice < SLICES_A_WARP; ++slice)
-            if (!has_come(part[slice])) part[slice] = look_at(from + slice * 32);
+    for (int i = 0; i < TOGETHER; ++i) {
+        sum[i] = part[0][i];
 #pragma unroll
-    for (int slice = 0; slice < SLICES_A_WARP; ++slice) from[slice * 32] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int slice = 1; slice < SPLITS; ++slice) sum[i] = add(sum[i], part[slice][i]);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
-     int M, int N, int K, int lda, int ldb, int ldc, unsigned long long* workspace, Epilogue epilogue) {
+     int M, int N, int K, int lda, int ldb, int ldc, unsigned* workspace, Epilogue epilogue) {
     extern __shared__ float4 shared[];
-    __shared__ unsigned shares_of_block;
 
     const int slice = blockIdx.z, tile = blockIdx.y * gridDim.x + blockIdx.x, tiles = gridDim.x * gridDim.y;
     const TileOfC to = {C, M, N, ldc, (int)blockIdx.y * BM, (int)blockIdx.x * BN};
     const Matrices operands = {A, B, M, N, K, lda, ldb};
-    const Roll roll = {workspace + tile, slice};
-    const bool clerk = SPLITS > 1 && threadIdx.x == 0;
-
-    if (clerk) roll.start();
-    unsigned long long seen = 1ull << 32;  // one has started
     WarpSums sums;
-    multiply_slice(operands, to.m, to.n, slice_of_k(slice, K), shared_address(shared), sums, [&] {
-        if constexpr (SPLITS > 1) roll.look(clerk, seen);  // it comes while the last k-block is multiplied
-    });
+    multiply_slice(operands, to.m, to.n, slice_of_k(slice, K), shared_address(shared), sums);
 
-    float4* of_tile = reinterpret_cast<float4*>(workspace + (tiles + 15) / 16 * 16);
-    of_tile += (long long)tile * SPLITS * UNITS * 32;
+    // [tile][slice][piece][thread], four sums each.
+    float4* parts = reinterpret_cast<float4*>(workspace + (tiles + 31) / 32 * 32) + threadIdx.x;
+    parts += (long long)tile * (SPLITS * PIECES * THREADS);
+    float4* mine = parts + slice * (PIECES * THREADS);
 #pragma unroll
-    for (int i = 0; i < WM / MMA_M; ++i)
-#pragma unroll
-        for (int j = 0; j < WN / MMA_N; ++j) {
-            const float4 sum = as_float4(sums.piece[i][j]);
-            if constexpr (SPLITS == 1)
-                to.store(unit_of_piece(i, j), sum, epilogue);
-            else
-                hand_on(of_tile + place_in_tile(unit_of_piece(i, j), slice), sum);
-        }
-    if constexpr (SPLITS > 1) {
-        if (clerk) shares_of_block = roll.shares(seen);
-        __syncthreads();
+    for (int piece = 0; piece < PIECES; ++piece) {
+        const int i = piece / ROW_PIECES, j = piece % ROW_PIECES;
+        const float4 sum = as_float4(sums.piece[i][j]);
+        if constexpr (SPLITS == 1)
+            to.store(warp_row() + i * MMA_M, warp_column() + j * MMA_N, sum, epilogue);
+        else
+            mine[piece * THREADS] = sum;
+    }
+    if (SPLITS == 1 || !arrives_last(workspace + tile)) return;
+
 #pragma unroll 1
-        for (unsigned shares = shares_of_block; shares != 0; shares &= shares - 1)
-            add_up(__ffs(shares) - 1, of_tile, to, epilogue, take);
+    for (int first = 0; first < PIECES; first += TOGETHER, parts += TOGETHER * THREADS) {
+        float4 sum[TOGETHER];
+        join_slices(parts, sum);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i)
+            to.store(warp_row() + (first + i) / ROW_PIECES * MMA_M, warp_column() + (first + i) % ROW_PIECES * MMA_N,
+                     sum[i], epilogue);
     }
 }

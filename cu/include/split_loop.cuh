@@ -5,10 +5,8 @@
 // Shared    STAGES x (tile of A, tile of B), rows as in memory: BK elements where an operand is contiguous along k, BM
 //           (BN) where it is along m (n). 16-byte chunk c of row r lies where chunk c ^ f(r) would. f differs among
 //           rows that would share banks otherwise: so the 8 rows of an ldmatrix matrix lie in 8 groups of 4 banks.
-// Sums      A unit is one 16 x 8 piece of the tile, as a warp holds it after mma: four sums a lane, 512 bytes. Warps
-//           hand units on as they are, 16 bytes a lane. Unit u of a tile is in share u % SPLITS, and the block of slice
-//           s adds up share s: so all blocks of a tile take part, each reads BM x BN sums, and shared memory is not
-//           needed on the way out.
+// Sums      A piece is 16 x 8 of the tile, as a warp holds it after mma: four sums a lane, 512 bytes. Warps hand pieces on
+//           as they are, 16 bytes a lane, so that shared memory is not needed on the way out.
 // Code      At a few microseconds a call, instructions come from far away too. So copies stand in the code once, in one
 //           loop whose first passes only copy, and what changes from pass to pass is added to, not computed anew.
 // Tails     cp.async writes zeros for what lies outside. A chunk that is partly outside comes element by element
@@ -89,17 +87,26 @@ struct Panel {
         (ALONG_K ? columns : rows) -= BK;
     }
 
-    // The four 8 x 8 matrices of 16 lines by 16 of k. Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as
-    // mma wants its A; else k 0 and 8 of line 0, then of line 8, which are two of its B.
+    // Where this lane's row of the four 8 x 8 matrices lies that load() reads from `line` on at k 0.
+    // Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as mma wants its A; else k 0 and 8 of line 0, then of
+    // line 8, which are two of its B.
     template <bool LINES_FIRST>
-    static __device__ __forceinline__ void load(unsigned (&matrices)[4], unsigned panel, int line, int k) {
+    static __device__ __forceinline__ unsigned place_of_lane(int line) {
         const int lane = threadIdx.x % 32, in_matrix = lane % 8, first = lane / 8 % 2 * 8, second = lane / 16 * 8;
         line += LINES_FIRST ? first : second;
-        k += LINES_FIRST ? second : first;
+        const int k = LINES_FIRST ? second : first;
+        return ALONG_K ? at(line + in_matrix, k / CHUNK) : at(k + in_matrix, line / CHUNK);
+    }
+
+    // The matrices of 16 lines by 16 of k, the i-th 16 lines from those of `place`, and k. 16 rows further the swizzle is
+    // the same. Chunks further on in a row are an exclusive or away, as the swizzle is one.
+    static __device__ __forceinline__ void load(unsigned (&matrices)[4], unsigned panel, unsigned place, int i, int k) {
+        const int rows = ALONG_K ? 16 * i : k, bytes = ALONG_K ? 2 * k : 32 * i;
+        const unsigned from = panel + (place ^ bytes) + rows * (CHUNKS * 16);
         if constexpr (ALONG_K)
-            ldmatrix_x4(matrices, panel + at(line + in_matrix, k / CHUNK));
+            ldmatrix_x4(matrices, from);
         else  // a row in shared memory is a k: ldmatrix turns it
-            ldmatrix_x4_trans(matrices, panel + at(k + in_matrix, line / CHUNK));
+            ldmatrix_x4_trans(matrices, from);
     }
 };
 
@@ -138,11 +145,14 @@ struct WarpSums {
     Sums piece[WM / MMA_M][WN / MMA_N];
 };
 
-// `before_the_last`: is called before the last k-block is multiplied; not at all where there is none.
-template <typename Call>
+// Where this warp's sums begin in the tile.
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 / WARPS_N * WM; }
+__device__ __forceinline__ int warp_column() { return threadIdx.x / 32 % WARPS_N * WN; }
+
 __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, int tile_n, Slice slice, unsigned ring,
-                                               WarpSums& sums, Call before_the_last) {
-    const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WM, warp_n = warp % WARPS_N * WN;
+                                               WarpSums& sums) {
+    const unsigned place_a = PanelA::template place_of_lane<true>(warp_row());
+    const unsigned place_b = PanelB::template place_of_lane<false>(warp_column());
     const unsigned ring_end = ring + STAGES * STAGE_BYTES;
     const bool wide = of.wide();
     PanelA a_panel(of.A, of.lda, tile_m, of.M, slice.first * BK, of.K, wide);
@@ -153,7 +163,6 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
 #pragma unroll 1
     for (int pass = 1 - STAGES, passes = copies; pass < passes; ++pass) {
         if (pass >= 0) {
-            if (pass == passes - 1) before_the_last();
             cp_async_wait<STAGES - 2>();
             __syncthreads();  // the k-block is whole for everyone; everyone is done with the one before it
         }
@@ -172,9 +181,9 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
         for (int k = 0; k < BK; k += MMA_K) {
             unsigned a[WM / MMA_M][4], b[WN / 16][4];
 #pragma unroll
-            for (int i = 0; i < WM / MMA_M; ++i) PanelA::template load<true>(a[i], panel_a, warp_m + i * MMA_M, k);
+            for (int i = 0; i < WM / MMA_M; ++i) PanelA::load(a[i], panel_a, place_a, i, k);
 #pragma unroll
-            for (int j = 0; j < WN / 16; ++j) PanelB::template load<false>(b[j], panel_b, warp_n + j * 16, k);
+            for (int j = 0; j < WN / 16; ++j) PanelB::load(b[j], panel_b, place_b, j, k);
 #pragma unroll
             for (int i = 0; i < WM / MMA_M; ++i)
 #pragma unroll
@@ -184,28 +193,6 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
                 }
         }
     }
-}
-
-// The units of a tile, numbered along its rows, and the share of a slice's block.
-constexpr int ROW_UNITS = BN / MMA_N, UNITS = BM / MMA_M * ROW_UNITS;
-constexpr int UNITS_A_SHARE = (UNITS + SPLITS - 1) / SPLITS;
-
-// A share's units go round the block's warps. Where there are fewer units than warps, JOINED warps have SLICES_A_WARP
-// slices each of one, and the first of these adds up what the others have.
-constexpr int TO_JOIN = UNITS_A_SHARE < WARPS ? WARPS / UNITS_A_SHARE : 1, JOINED = TO_JOIN < SPLITS ? TO_JOIN : SPLITS;
-static_assert(SPLITS % JOINED == 0 && WARPS % JOINED == 0, "as many slices for every warp");
-constexpr int SLICES_A_WARP = SPLITS / JOINED, UNITS_A_ROUND = WARPS / JOINED;
-
-// The number of the unit that holds piece i, j of this warp.
-__device__ __forceinline__ int unit_of_piece(int i, int j) {
-    const int warp = threadIdx.x / 32;
-    return (warp / WARPS_N * (WM / MMA_M) + i) * ROW_UNITS + warp % WARPS_N * (WN / MMA_N) + j;
-}
-
-// Where a lane's four sums of a unit lie among the tile's: a unit's slices side by side, so that whoever adds it up
-// reads SPLITS x 512 bytes in a row.
-__device__ __forceinline__ int place_in_tile(int unit, int slice) {
-    return (unit * SPLITS + slice) * 32 + threadIdx.x % 32;
 }
 
 __device__ __forceinline__ float4 as_float4(const Sums& sums) {
@@ -221,42 +208,12 @@ struct TileOfC {
     Output* C;
     int M, N, ldc, m, n;
 
-    // Finishes a lane's four sums of a unit: two of row lane / 4 and, 8 rows below, two more.
-    __device__ __forceinline__ void store(int unit, float4 sum, const Epilogue& epilogue) const {
-        const int lane = threadIdx.x % 32, row = m + unit / ROW_UNITS * MMA_M + lane / 4;
-        const int column = n + unit % ROW_UNITS * MMA_N + lane % 4 * 2;
+    // Finishes a lane's four sums of the piece that begins at this row and column of the tile: two of row lane / 4 and,
+    // 8 rows below, two more.
+    __device__ __forceinline__ void store(int piece_row, int piece_column, float4 sum, const Epilogue& epilogue) const {
+        const int lane = threadIdx.x % 32, row = m + piece_row + lane / 4, column = n + piece_column + lane % 4 * 2;
         const bool wide = aligned_to_4(C, ldc);
         store_pair(C, ldc, row, column, M, N, wide, sum.x, sum.y, epilogue);
         store_pair(C, ldc, row + 8, column, M, N, wide, sum.z, sum.w, epilogue);
     }
 };
-
-// Adds up a share over the slices and finishes it. The order is fixed, so that the bits are the same in every run: a
-// warp's slices one after another, then the warps. `read`: fills a lane's sums of SLICES_A_WARP slices from here on.
-template <typename Read>
-__device__ __forceinline__ void add_up(int share, float4* of_tile, const TileOfC& to, const Epilogue& epilogue,
-                                       Read read) {
-    __shared__ float4 joined[WARPS][32];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, mine = warp % JOINED;
-#pragma unroll 1
-    for (int first = 0; first < UNITS_A_SHARE; first += UNITS_A_ROUND) {
-        const int unit = share + (first + warp / JOINED) * SPLITS;
-        const bool there = first + warp / JOINED < UNITS_A_SHARE && unit < UNITS;
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (there) {
-            float4 part[SLICES_A_WARP];
-            read(part, of_tile + place_in_tile(unit, mine * SLICES_A_WARP));
-#pragma unroll
-            for (int slice = 0; slice < SLICES_A_WARP; ++slice) sum = add(sum, part[slice]);
-        }
-        if constexpr (JOINED > 1) {
-            joined[warp][lane] = sum;
-            __syncthreads();  // all warps' sums are there
-            if (mine == 0)
-#pragma unroll
-                for (int other = 1; other < JOINED; ++other) sum = add(sum, joined[warp + other][lane]);
-        }
-        if (there && mine == 0) to.store(unit, sum, epilogue);
-        if constexpr (JOINED > 1) __syncthreads();  // they may be written again
-    }
-}

@@ -1,6 +1,6 @@
 """The matmul ladder's split-K rungs, for few tiles and a long K: mma.sync, for sm_80 and anything newer."""
 
-from lowlevel.catalog.entry import Expect, Kernel, Launch
+from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import (
     least_clocks_of_slices,
     ring_of_operands,
@@ -25,7 +25,7 @@ def _split(tile: tuple[int, int, int], warp: tuple[int, int], stages: int, split
 
 
 #: For few tiles, more and more, and for so many that K need not be cut.
-_CONFIGS = (
+_ADD_TOGETHER = (
     _split((64, 64, 64), (32, 16), 9, 32),
     _split((64, 64, 128), (32, 16), 4, 32),
     _split((64, 64, 64), (32, 16), 6, 32),
@@ -36,6 +36,21 @@ _CONFIGS = (
     _split((64, 64, 64), (32, 16), 9, 8),
     _split((64, 64, 64), (32, 32), 6, 4),
     _split((128, 64, 64), (64, 32), 4, 4),
+    _split((64, 64, 64), (32, 32), 6, 2),
+    _split((128, 128, 64), (64, 64), 3, 2),
+    _split((128, 128, 64), (64, 64), 3, 1),
+)
+_LAST_ADDS = (
+    *(_split((32, 64, 128), (16, 16), stages, 16) for stages in (4, 3, 5, 6)),
+    *(_split((32, 64, 128), (16, 32), stages, 16) for stages in (4, 6)),
+    *(_split((32, 64, 128), (32, 16), stages, 16) for stages in (4, 6)),
+    *(_split((32, 32, 128), (16, 16), stages, 8) for stages in (4, 3, 5, 6)),
+    _split((32, 64, 64), (16, 16), 8, 16),
+    _split((64, 64, 64), (32, 16), 6, 16),
+    _split((64, 64, 64), (32, 16), 6, 32),
+    _split((64, 64, 128), (32, 16), 4, 32),
+    _split((32, 64, 128), (16, 16), 4, 8),
+    _split((64, 64, 64), (32, 32), 6, 4),
     _split((64, 64, 64), (32, 32), 6, 2),
     _split((128, 128, 64), (64, 64), 3, 2),
     _split((128, 128, 64), (64, 64), 3, 1),
@@ -51,7 +66,7 @@ KERNELS = (
         archs=("sm_80",),
         types=(BF16, FP16),
         layouts=_LAYOUTS,
-        configs=_CONFIGS,
+        configs=_ADD_TOGETHER,
         choose=least_clocks_of_slices(together=True),
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
@@ -68,11 +83,11 @@ KERNELS = (
         "cuda",
         "gemm/16_split_k",
         entry="gemm",
-        idea="K in slices, a block each; sums are their own message, and who need not wait for ever waits for them",
+        idea="K in slices, a block each; the last of a tile adds up, in the order of the slices",
         archs=("sm_80",),
         types=(BF16, FP16),
         layouts=_LAYOUTS,
-        configs=_CONFIGS,
+        configs=_LAST_ADDS,
         choose=least_clocks_of_slices(together=False),
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
@@ -82,13 +97,13 @@ KERNELS = (
             workspace=sums_of_slices,
         ),
         epilogues=_EPILOGUES,
-        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "LDG.E.128.STRONG.GPU")}),
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.INC")}),
     ),
     Kernel(
         "ptx",
         "gemm/16_split_k",
         entry="gemm",
-        idea="K in slices, a block each; the last of a tile adds up, in the order of the slices",
+        idea=twin("cuda"),
         archs=("sm_80",),
         types=(BF16,),
         layouts=("NT",),

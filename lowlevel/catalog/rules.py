@@ -228,12 +228,12 @@ def slices_at_once(config: Config, problem: Problem, limits: Limits) -> Dim3:
 
 
 def sums_of_slices(config: Config, problem: Problem, limits: Limits) -> int:
-    """Bytes for a word of 8 of every tile, up to a multiple of 128, and the fp32 sums of every block of
+    """Bytes for a counter of every tile, up to a multiple of 128, and the fp32 sums of every block of
     `slices_of_tiles`. None where a tile has one block."""
     if config["SPLITS"] == 1:
         return 0
     in_all, _, _ = column_of_tiles(config, problem, limits)
-    return ceil_div(8 * in_all, 128) * 128 + 4 * in_all * config["SPLITS"] * config["BM"] * config["BN"]
+    return ceil_div(4 * in_all, 128) * 128 + 4 * in_all * config["SPLITS"] * config["BM"] * config["BN"]
 
 
 def sums_at_once(config: Config, problem: Problem, limits: Limits) -> int:
@@ -256,8 +256,7 @@ _BYTES_WHEN_ALL_READ, _BYTES_WHEN_FEW_READ, _PRODUCTS, _HANDED_ON = 25, 50, 1200
 
 def least_clocks_of_slices(together: bool):
     """The configuration whose busiest SM should be done first: rounds of blocks that each read and multiply a slice,
-    write their sums and read a share of them. `together`: the blocks of a round do that before the next begins. Else
-    only those of the last round, and what the others have left, all the slices' sums of a tile."""
+    and then the sums. `together`: the blocks of a tile share in adding up, else its last block does it alone."""
 
     def clocks(config: Config, problem: Problem, limits: Limits) -> float:
         in_all, _, _ = column_of_tiles(config, problem, limits)
@@ -271,10 +270,8 @@ def least_clocks_of_slices(together: bool):
         if together:
             return ceil_div(in_all, max(1, limits.sms // splits)) * (slice_ + _HANDED_ON + 2 * sums)
         rounds = ceil_div(in_all * splits, limits.sms)
-        if rounds > 1:
-            left = 4 * splits * elements * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
-            return rounds * (slice_ + sums) + _HANDED_ON + left
-        return slice_ + _HANDED_ON + 2 * sums
+        last = 4 * splits * elements * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
+        return rounds * (slice_ + sums) + _HANDED_ON + last
 
     def choose(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
         return min(range(len(configs)), key=lambda index: clocks(configs[index], problem, limits))
