@@ -5,8 +5,8 @@
 // Shared    STAGES x (tile of A, tile of B), rows as in memory: BK elements where an operand is contiguous along k, BM
 //           (BN) where it is along m (n). 16-byte chunk c of row r lies where chunk c ^ f(r) would. f differs among
 //           rows that would share banks otherwise: so the 8 rows of an ldmatrix matrix lie in 8 groups of 4 banks.
-// Sums      A piece is 16 x 8 of the tile, as a warp holds it after mma: four sums a lane, 512 bytes. Warps hand pieces on
-//           as they are, 16 bytes a lane, so that shared memory is not needed on the way out.
+// Sums      A piece is 16 x 8 of the tile, as a warp holds it after mma: four sums a lane, 512 bytes. Warps hand pieces
+//           on as they are, 16 bytes a lane, so that shared memory is not needed on the way out.
 // Code      At a few microseconds a call, instructions come from far away too. So copies stand in the code once, in one
 //           loop whose first passes only copy, and what changes from pass to pass is added to, not computed anew.
 // Tails     cp.async writes zeros for what lies outside. A chunk that is partly outside comes element by element
@@ -87,9 +87,9 @@ struct Panel {
         (ALONG_K ? columns : rows) -= BK;
     }
 
-    // Where this lane's row of the four 8 x 8 matrices lies that load() reads from `line` on at k 0.
-    // Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as mma wants its A; else k 0 and 8 of line 0, then of
-    // line 8, which are two of its B.
+    // Where the row lies that this lane names to ldmatrix, of 16 lines from `line` on by 16 of k from 0 on: four 8 x 8
+    // matrices. Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as mma wants its A; else k 0 and 8 of
+    // line 0, then of line 8, which are two of its B.
     template <bool LINES_FIRST>
     static __device__ __forceinline__ unsigned place_of_lane(int line) {
         const int lane = threadIdx.x % 32, in_matrix = lane % 8, first = lane / 8 % 2 * 8, second = lane / 16 * 8;
@@ -98,9 +98,10 @@ struct Panel {
         return ALONG_K ? at(line + in_matrix, k / CHUNK) : at(k + in_matrix, line / CHUNK);
     }
 
-    // The matrices of 16 lines by 16 of k, the i-th 16 lines from those of `place`, and k. 16 rows further the swizzle is
-    // the same. Chunks further on in a row are an exclusive or away, as the swizzle is one.
-    static __device__ __forceinline__ void load(unsigned (&matrices)[4], unsigned panel, unsigned place, int i, int k) {
+    // The four matrices that are 16 i lines and k from those of `place`. 16 rows further on the swizzle is the same;
+    // chunks further on in a row are an exclusive or away, as the swizzle is one itself.
+    static __device__ __forceinline__ void load(unsigned (&matrices)[4], unsigned panel, unsigned place, int i,
+                                                int k) {
         const int rows = ALONG_K ? 16 * i : k, bytes = ALONG_K ? 2 * k : 32 * i;
         const unsigned from = panel + (place ^ bytes) + rows * (CHUNKS * 16);
         if constexpr (ALONG_K)
