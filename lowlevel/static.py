@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +55,7 @@ def static_rows(
 ) -> list[StaticRow]:
     """Compiles every variant for every architecture that it can exist on. `gpu` names whose limits occupancy uses;
     by default a usual one of the architecture."""
+    named = hardware.find(gpu) if gpu else None  # refused before anything is compiled
     rows: list[StaticRow | None] = []
     wanted = []
     for variant in variants:
@@ -63,13 +66,15 @@ def static_rows(
             except UsageError as error:
                 rows.append(StaticRow(variant.shown, arch, skipped=str(error).split(": ", 1)[1]))
     built = build_all([request for _, _, request in wanted], jobs, progress)
-    for (index, variant, request), binary in zip(wanted, built, strict=True):
-        limits = hardware.find(gpu) if gpu else hardware.typical(request.arch)
-        rows[index] = _row(variant, request.arch, binary, limits)
+    counted = counted_instructions([(variant, binary) for (_, variant, _), binary in zip(wanted, built, strict=True)])
+    for (index, variant, request), binary, opcodes in zip(wanted, built, counted, strict=True):
+        rows[index] = _row(variant, request.arch, binary, opcodes, named or hardware.typical(request.arch))
     return [row for row in rows if row is not None]
 
 
-def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Limits) -> StaticRow:
+def _row(
+    variant: Variant, arch: str, binary: Binary | LowlevelError, counted: Counter[str] | None, limits: Limits
+) -> StaticRow:
     if isinstance(binary, LowlevelError):
         what = "skipped" if refuses_numbers(variant, binary) else "error"
         return StaticRow(variant.shown, arch, listed=variant.listed, **{what: str(binary)})
@@ -82,7 +87,7 @@ def _row(variant: Variant, arch: str, binary: Binary | LowlevelError, limits: Li
     threads = shape.block[0] * shape.block[1] * shape.block[2]
     shared = entry.resources.shared + shape.shared
     held = hardware.occupancy(limits, threads, entry.resources.registers, shared)
-    found, missing = expected_instructions(variant, arch, binary)
+    found, missing = expected_instructions(variant, arch, counted)
     return StaticRow(
         variant.shown,
         arch,
@@ -105,16 +110,28 @@ def refuses_numbers(variant: Variant, error: LowlevelError) -> bool:
     return not variant.listed and "static assertion failed" in str(error)
 
 
-def expected_instructions(variant: Variant, arch: str, binary: Binary) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def counted_instructions(built: Sequence[tuple[Variant, Binary | LowlevelError]]) -> list[Counter[str] | None]:
+    """What `expected_instructions` needs of each binary. None where nothing is expected, as of numbers that are not
+    the entry's, and without nvdisasm."""
+    wanted: dict[str, dict[int, bytes]] = defaultdict(dict)
+    for i, (variant, binary) in enumerate(built):
+        if isinstance(binary, Binary) and variant.listed and _expected(variant, binary.arch):
+            wanted[binary.arch][i] = binary.cubin
+    counted: dict[int, Counter[str]] = {}
+    for arch, cubins in wanted.items():
+        with contextlib.suppress(MissingError):
+            counted |= zip(cubins, sass.instructions_of_all(list(cubins.values()), arch), strict=True)
+    return [counted.get(i) for i in range(len(built))]
+
+
+def expected_instructions(
+    variant: Variant, arch: str, counted: Counter[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(those found, those not) of the instructions that the catalog says the file is about, on the newest listed
-    architecture that is no newer than this one. Neither without nvdisasm, or for numbers that are not the entry's."""
+    architecture that is no newer than this one. Neither where they were not counted."""
+    if counted is None:
+        return (), ()
     wanted = _expected(variant, arch)
-    if not wanted or not variant.listed:
-        return (), ()
-    try:
-        counted = sass.instructions(sass.sass(binary.cubin))
-    except MissingError:
-        return (), ()
     found = tuple(opcode for opcode in wanted if sass.has(counted, opcode))
     return found, tuple(opcode for opcode in wanted if opcode not in found)
 

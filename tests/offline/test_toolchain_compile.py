@@ -228,6 +228,25 @@ def test_sass_of_a_cubin(tmp_path):
         sass.sass(b"not a cubin")
 
 
+@pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120"])
+def test_instructions_read_together_are_those_of_each_listing(tmp_path, target):
+    two = SCALE + 'extern "C" __global__ void other(float* y) { y[threadIdx.x] = __sinf(y[0]); }'
+    cubins = [
+        compile_one(cuda(tmp_path, text, target, FACTOR=factor)).cubin for text, factor in ((two, 3), (SCALE, "y[9]"))
+    ]
+    counted = sass.instructions_of_all(cubins, target)
+    assert counted == [sass.instructions(sass.sass(cubin)) for cubin in cubins]
+    assert counted[0] != counted[1]
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="no nvdisasm")
+def test_machine_code_that_cannot_be_read_is_one_line(tmp_path):
+    cubin = compile_one(cuda(tmp_path, SCALE, "sm_90a", FACTOR=3)).cubin
+    with pytest.raises(MissingError, match=r"nvdisasm cannot read this cubin \(exit code \d+\): .*SM00"):
+        sass.instructions_of_all([cubin], "sm_00")
+
+
 def test_a_missing_disassembler_names_its_wheel(monkeypatch):
     monkeypatch.setattr(sass, "disassembler", lambda: None)
     with pytest.raises(MissingError, match="pip install nvidia-cuda-nvdisasm"):
