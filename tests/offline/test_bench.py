@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_device import FakeContender, FakeDevice
-from test_measure import StillClock
+from test_measure import NoTime, StillClock
 
 from lowlevel import bench, gpu_worker, paths, suite
 from lowlevel.bench import BenchOptions, run_bench
@@ -74,6 +74,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(bench, "Worker", FakeGpu)
     monkeypatch.setattr(FakeGpu, "faults", {})
     monkeypatch.setattr(FakeGpu, "broken", {})
+    monkeypatch.setattr(rounds, "time", NoTime())
     monkeypatch.setattr(rounds, "ClockProbe", StillClock)
     monkeypatch.setattr(rounds, "segment_ms", lambda _problem: 0.5)
     monkeypatch.setattr(

@@ -46,8 +46,8 @@ class SharedBuffer(FakeBuffer):
         super().__init__(nbytes)
         room = np.zeros(nbytes + 256, np.uint8)
         start = -room.ctypes.data % 256
-        self.memory = room[start : start + nbytes]
-        self.address = self.memory.ctypes.data
+        self._memory = room[start : start + nbytes]
+        self.address = self._memory.ctypes.data
         self.device = device
 
     def free(self):
