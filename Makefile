@@ -18,6 +18,9 @@ else
   READY := $(VENV)/ready
 endif
 
+# The tests run in a process a core where pytest-xdist is installed.
+SHARED = $$($(RUN) -c "import xdist" 2> /dev/null && echo "-n auto --dist loadgroup")
+
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .PHONY: help bench test test-all check clean
@@ -31,11 +34,11 @@ help:  ## what there is to make
 bench: $(READY)  ## time the kernels beside cuBLAS; without a GPU, show what can be known without one
 	@$(RUN) -m lowlevel bench $(if $(QUICK),--quick) $(if $(SUITE),--suite $(SUITE)) --runs $(RUNS)
 
-test: $(READY)  ## the tests, at most ten minutes on two cores
-	@$(RUN) -m pytest $(if $(ARCH),--arch $(ARCH))
+test: $(READY)  ## the tests, about four minutes on two cores
+	@$(RUN) -m pytest $(SHARED) $(if $(ARCH),--arch $(ARCH))
 
 test-all: $(READY)  ## the full product of shapes, configurations and architectures
-	@$(RUN) -m pytest --full $(if $(ARCH),--arch $(ARCH))
+	@$(RUN) -m pytest $(SHARED) --full $(if $(ARCH),--arch $(ARCH))
 
 check: $(READY)  ## style: ruff's checks and format
 	@$(RUN) -m ruff check .

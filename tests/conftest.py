@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from tabulate import tabulate
 
 from lowlevel import catalog, paths, tuned
-from lowlevel.commands.verify import problems_of
+from lowlevel.catalog.entry import Variant
+from lowlevel.catalog.select import all_variants
+from lowlevel.commands.verify import problems_of, tile_of
 from lowlevel.device.cuda.driver import probe
 from lowlevel.errors import LowlevelError, UsageError
-from lowlevel.toolchain.arch import ARCHS, parse_arch
+from lowlevel.problems.base import Problem
+from lowlevel.problems.make import make_problem
+from lowlevel.problems.shapes import few_edge_shapes
+from lowlevel.progress import Progress
+from lowlevel.toolchain import build as building
+from lowlevel.toolchain.arch import ARCHS, parse_arch, runs_on
+from lowlevel.worker import Pool, Worker
 
 #: What a run without --arch covers: an A100's and an H100's or H200's code.
 DEFAULT_ARCHS = ("sm_80", "sm_90a")
@@ -30,6 +40,7 @@ def pytest_configure(config):
         "capability(name): needs a device with that capability",
         "smoke12: repeated with the CUDA 12 packages",
         "slow: only with --full",
+        "xdist_group(name): in one process under `pytest -n`",
     ):
         config.addinivalue_line("markers", marker)
     try:
@@ -49,6 +60,8 @@ def archs(config) -> tuple[str, ...]:
 def pytest_collection_modifyitems(config, items):
     full = config.getoption("--full")
     for item in items:
+        if item.path.parent.name == "gpu":  # one process alone uses it
+            item.add_marker(pytest.mark.xdist_group("gpu"))
         if item.get_closest_marker("slow") and not full:
             item.add_marker(pytest.mark.skip(reason="slow: run with --full"))
 
@@ -98,27 +111,165 @@ def tuned_folders(tmp_path, monkeypatch):
     tuned.forget()
 
 
-def variants_and_archs(config) -> list:
-    """(variant, arch) parameters with readable ids, of every kernel on every architecture asked for that it can be
+class KeptPool(Pool):
+    """Compilers that wait for the next test: to start one takes as long as to compile a small kernel."""
+
+    kept: list[Worker] = []
+
+    def __init__(self, n: int, name: str = "pool"):
+        self.kept.extend(Worker(f"{name}-{i}") for i in range(len(self.kept), n))
+        self._workers = self.kept[:n]
+
+    def close(self) -> None:
+        """Ends those that are in the middle of a call, as `Pool` does, and lets the others wait."""
+        for worker in self._workers:
+            if worker._busy:
+                worker.kill()
+
+
+@pytest.fixture(autouse=True)
+def compilers(monkeypatch):
+    """One set of compilers for all tests."""
+    monkeypatch.setattr(building, "Pool", KeptPool)
+
+
+def pytest_sessionfinish(session):
+    for worker in KeptPool.kept:
+        worker.close()
+    if is_one_of_several(session.config):
+        seen = [(*key, sorted(what)) for key, what in session.config.lowlevel_seen.items()]
+        session.config.workeroutput["lowlevel_seen"] = seen
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Adds what a process of `pytest -n` saw to the closing table."""
+    for *key, what in getattr(node, "workeroutput", {}).get("lowlevel_seen", ()):
+        node.config.lowlevel_seen[tuple(key)].update(what)
+
+
+@pytest.fixture(scope="session")
+def built(request):
+    """(variant's name, arch) -> binary or error, of every pair that the selected tests are about."""
+    items = [getattr(item, "callspec", None) for item in request.session.items]
+    params = [spec.params for spec in items if spec and "arch" in spec.params]
+    pairs = {(p.get("variant") or p.get("other"), p["arch"]): None for p in params if {"variant", "other"} & set(p)}
+    if is_one_of_several(request.config):
+        return OnDemand(pairs)
+    return compiled_together(request.config, pairs)
+
+
+class OnDemand(Mapping):
+    """Compiles what is asked for: where several processes share the tests they share the compiling too."""
+
+    def __init__(self, pairs):
+        self._requests = {(variant.name, arch): catalog.request(variant, arch) for variant, arch in pairs}
+        self._found: dict = {}
+
+    def __getitem__(self, key):
+        if key not in self._found:
+            (self._found[key],) = building.build_all([self._requests[key]])
+        return self._found[key]
+
+    def __iter__(self):
+        return iter(self._requests)
+
+    def __len__(self):
+        return len(self._requests)
+
+
+def is_one_of_several(config) -> bool:
+    """Whether this is a process of pytest-xdist's, `pytest -n`."""
+    return hasattr(config, "workerinput")
+
+
+def compiled_together(config, pairs) -> dict:
+    """(variant's name, arch) -> binary or error, on every core, with a progress line on a terminal."""
+    requests = [catalog.request(variant, arch) for variant, arch in pairs]
+    shown = config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled()
+    with shown, Progress(len(requests), "compiling") as progress:
+        binaries = building.build_all(requests, progress=progress.reached)
+    return {(variant.name, arch): binary for (variant, arch), binary in zip(pairs, binaries, strict=True)}
+
+
+@pytest.fixture(scope="session")
+def limits(gpu):
+    from lowlevel import gpu_worker
+
+    return gpu.call(gpu_worker.limits, deadline=120.0)
+
+
+@pytest.fixture(scope="session")
+def built_for_gpu(request, limits):
+    """`built_for_gpu(variants)`: variant's name -> its binary for this GPU, or error, all compiled together."""
+
+    def build_them(variants) -> dict:
+        arch, found, possible = parse_arch(limits.capability), {}, []
+        for variant in variants:
+            try:
+                catalog.request(variant, arch)
+                possible.append((variant, arch))
+            except UsageError as error:
+                found[variant.name] = error
+        return found | {name: built for (name, _), built in compiled_together(request.config, possible).items()}
+
+    return build_them
+
+
+def runnable(binary, limits):
+    """The binary; skips the test where the kernel cannot exist or run here, raises why it does not compile."""
+    if isinstance(binary, UsageError):
+        pytest.skip(str(binary))
+    if isinstance(binary, LowlevelError):
+        raise binary
+    if not runs_on(binary.arch, limits.capability):
+        pytest.skip(f"{binary.arch} does not run on {limits.name}")
+    return binary
+
+
+def other_variants(full: bool) -> list[Variant]:
+    """What the default variants leave out: each other configuration once, in its kernel's first type and layout, or
+    with `full` the product of types, layouts, configurations and epilogues."""
+    if full:
+        defaults = {variant.name for variant in catalog.variants()}
+        return [variant for variant in all_variants() if variant.name not in defaults]
+    return [replace(k.variants()[0], config=config) for k in catalog.kernels() for config in k.configs[1:]]
+
+
+def variants_and_archs(config, variants: list[Variant], archs: Sequence[str]) -> list:
+    """(variant, arch) parameters with readable ids, of every variant on every one of the architectures that it can be
     compiled for; the impossible pairs are left out and counted."""
     found = []
-    for variant in catalog.variants():
-        for arch in config.lowlevel_archs:
+    for variant in variants:
+        for arch in archs:
             try:
                 target = catalog.request(variant, arch).arch
             except UsageError as error:
                 note(config, variant, arch, f"skipped: {str(error).split(': ', 1)[1]}")
                 continue
-            if target != arch and target in config.lowlevel_archs:
+            if target != arch and target in archs:
                 continue
             found.append(pytest.param(variant, arch, id=variant_id(variant, arch)))
     return found
 
 
+def problems_around(variant: Variant, full: bool) -> list[Problem]:
+    """What `lowlevel verify` takes, for a kernel's first variant and for all that only move elements. A matmul's other
+    types and layouts, whose tiles are cut at the same places, take one shape of each kind."""
+    if full or variant == variant.kernel.variants()[0] or variant.kernel.operation != "gemm":
+        return problems_of(variant, "", full)
+    return [make_problem(variant, shape) for shape in few_edge_shapes(*tile_of(variant))]
+
+
 def variant_id(variant, arch: str, shape: str = "") -> str:
     """`gemm/02_tiled-ptx-sm_80-fp32-NN-257x129x65`."""
     kernel = variant.kernel
-    return "-".join(w for w in (kernel.name, kernel.language, arch, variant.type.name, variant.layout, shape) if w)
+    words = [kernel.name, kernel.language, arch, variant.type.name, variant.layout, shape]
+    if variant.config != kernel.configs[0]:
+        words.append(variant.config_text)
+    if variant.epilogue != "none":
+        words.append(variant.epilogue)
+    return "-".join(filter(None, words))
 
 
 def note(config, variant, arch: str, what: str) -> None:
@@ -127,18 +278,23 @@ def note(config, variant, arch: str, what: str) -> None:
 
 
 def pytest_generate_tests(metafunc):
-    names = set(metafunc.fixturenames)
+    """Tests of (variant, arch) and of (variant, arch, problem); of (other, arch) for what the defaults leave out."""
+    config, names = metafunc.config, set(metafunc.fixturenames)
+    full, archs = config.getoption("--full"), config.lowlevel_archs
     if {"variant", "arch", "problem"} <= names:
-        pairs = variants_and_archs(metafunc.config)
-        full = metafunc.config.getoption("--full")
+        pairs = variants_and_archs(config, catalog.variants(), archs)
         found = [
             pytest.param(variant, arch, problem, id=variant_id(variant, arch, problem.label))
             for variant, arch in (pair.values for pair in pairs)
-            for problem in problems_of(variant, "", full)
+            for problem in problems_around(variant, full)
         ]
         metafunc.parametrize(("variant", "arch", "problem"), found)
     elif {"variant", "arch"} <= names:
-        metafunc.parametrize(("variant", "arch"), variants_and_archs(metafunc.config))
+        metafunc.parametrize(("variant", "arch"), variants_and_archs(config, catalog.variants(), archs))
+    elif {"other", "arch"} <= names:
+        pairs = variants_and_archs(config, other_variants(full), archs)
+        first = {pair.values[0].name: pair for pair in reversed(pairs)}  # of the architectures that it can be on
+        metafunc.parametrize(("other", "arch"), list(reversed(first.values())))
 
 
 @pytest.fixture

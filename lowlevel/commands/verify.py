@@ -100,16 +100,21 @@ def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Na
 
 def problems_of(variant: Variant, shapes: str, full: bool = False) -> list[Problem]:
     """The shapes given, or those around the variant's tile where mistakes show; `full` for the whole product."""
-    operation, config = variant.kernel.operation, variant.config
+    operation = variant.kernel.operation
     if operation == "probe":
         return [make_problem(variant)]
     if shapes:
         return [make_problem(variant, shape) for shape in parse_shape(shapes)]
-    sizes = (config.get(name, default) for name, default in (("BM", 64), ("BN", 64), ("BK", 8), ("STAGES", 1)))
-    edges = edge_shapes(*sizes, full=full)
+    edges = edge_shapes(*tile_of(variant), full=full)
     if operation != "gemm":
         edges = list(dict.fromkeys((*(shape[:2] for shape in edges), *MOVE_SHAPES)))
     return [make_problem(variant, shape) for shape in edges]
+
+
+def tile_of(variant: Variant) -> tuple[int, int, int, int]:
+    """BM, BN, BK and stages, or what mistakes are likely to be near of a kernel that has no such numbers."""
+    usual = {"BM": 64, "BN": 64, "BK": 8, "STAGES": 1}
+    return tuple(variant.config.get(name, default) for name, default in usual.items())
 
 
 def verify_one(

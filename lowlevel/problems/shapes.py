@@ -53,6 +53,20 @@ def edge_shapes(BM: int, BN: int, BK: int, stages: int = 1, full: bool = False) 
     return list(dict.fromkeys(shapes))
 
 
+def few_edge_shapes(BM: int, BN: int, BK: int, stages: int = 1) -> list[tuple[int, int, int]]:
+    """One of each kind of edge: a single element; a tile one short and one over, with rows that are no multiple of 16
+    bytes; fewer k-blocks than the pipeline has stages and more than go round it twice, with rows that are; primes."""
+    shapes = [
+        (1, 1, 1),
+        (BM - 1 or 1, BN - 1 or 1, BK - 1 or 1),
+        (BM + 1, BN + 1, BK + 1),
+        (BM + 8, BN, BK * max(1, stages - 1)),
+        (BM, 2 * BN + 16, BK * (2 * stages + 1)),
+        (257, 129, 65),
+    ]
+    return list(dict.fromkeys(shapes))
+
+
 #: The sides of seeded shapes, and the most FLOP of one: those of the 8192 cube.
 SEEDED_SIDES, SEEDED_K, SEEDED_FLOPS = (256, 8192), (128, 16384), 2 * 8192**3
 

@@ -9,6 +9,7 @@ from lowlevel.catalog.entry import LANGUAGES, Twin
 from lowlevel.contender import EPILOGUE_PARAMETER
 from lowlevel.errors import CompileError
 from lowlevel.toolchain import sass, signature
+from lowlevel.toolchain.arch import capability
 from lowlevel.toolchain.binary import Request
 from lowlevel.toolchain.build import build, build_all
 
@@ -16,21 +17,20 @@ ROOT = paths.kernel_root()
 
 
 @pytest.fixture(scope="session")
-def built(request):
-    """(variant name, arch) -> binary, all compiled together on every core."""
-    pairs = [(p.values[0], p.values[1]) for p in _pairs(request.config)]
-    binaries = build_all([catalog.request(variant, arch) for variant, arch in pairs])
-    return {(variant.name, arch): binary for (variant, arch), binary in zip(pairs, binaries, strict=True)}
-
-
-def _pairs(config):
-    from conftest import variants_and_archs
-
-    return variants_and_archs(config)
+def counted(built):
+    """(variant's name, arch) -> its opcodes, all disassembled together."""
+    defaults = {variant.name: variant for variant in catalog.variants()}
+    keys = [key for key in built if key[0] in defaults]
+    found = static.counted_instructions([(defaults[key[0]], built[key]) for key in keys])
+    return dict(zip(keys, found, strict=True))
 
 
 @pytest.fixture
 def binary(built, variant, arch, seen):
+    return _of(built, variant, arch, seen)
+
+
+def _of(built, variant, arch, seen):
     found = built[variant.name, arch]
     seen(variant, arch, "failed" if isinstance(found, CompileError) else "compiled")
     if isinstance(found, Exception):
@@ -44,16 +44,21 @@ def test_compiles_clean(binary, variant):
     assert static.unexplained(variant, binary) == ()
 
 
+def test_every_other_configuration_compiles_clean(built, other, arch, seen):
+    test_compiles_clean(_of(built, other, arch, seen), other)
+
+
 def test_parameters_match_the_catalog(binary, variant):
     for step in variant.kernel.steps:
         assert len(binary.entries[step.entry].parameters) == len(step.params)
 
 
-def test_instructions_are_there(binary, variant):
+def test_instructions_are_there(binary, variant, arch, counted):
     if sass.disassembler() is None:
         pytest.skip("no nvdisasm")
-    _, missing = static.expected_instructions(variant, binary.arch, binary)
+    found, missing = static.expected_instructions(variant, binary.arch, counted[variant.name, arch])
     assert missing == ()
+    assert bool(found) == any(capability(known) <= capability(arch) for known in variant.kernel.expect.sass)
 
 
 def test_every_file_has_an_entry_and_every_entry_a_file():

@@ -13,7 +13,7 @@ from lowlevel.problems.gemm import LAYOUTS, Gemm, round_to_tf32, sampled
 from lowlevel.problems.make import make_problem
 from lowlevel.problems.move import Copy, Transpose
 from lowlevel.problems.probe import PROBES, Probe
-from lowlevel.problems.shapes import edge_shapes, parse_shape
+from lowlevel.problems.shapes import edge_shapes, few_edge_shapes, parse_shape
 
 TYPES = (FP32, TF32, FP16, FP16_ACC16, BF16, FP8, INT8)
 
@@ -135,6 +135,19 @@ def test_shapes_as_people_write_them():
     for bad in ("4096x", "0", "1x2x3x4", "-4", "2147483648", ""):
         with pytest.raises(UsageError):
             parse_shape(bad)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_few_edge_shapes_have_each_kind(stages):
+    BM, BN, BK = 64, 128, 32
+    shapes = few_edge_shapes(BM, BN, BK, stages)
+    assert len(shapes) <= 6
+    assert (1, 1, 1) in shapes
+    for over in (-1, 1):
+        assert any((m % BM, n % BN, k % BK) == (over % BM, over % BN, over % BK) for m, n, k in shapes)
+    whole = [(m, n, k // BK) for m, n, k in shapes if n % 16 == 0 and k % BK == 0]  # rows of 16 bytes in every type
+    assert any(blocks < max(stages, 2) and m % BM and not n % BN for m, n, blocks in whole)
+    assert any(blocks > 2 * stages and n % BN and not m % BM for m, n, blocks in whole)
 
 
 def test_edge_shapes_surround_tiles_and_pipelines():

@@ -51,6 +51,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def compilers():
+    """Here each build has its own, as outside the tests."""
+
+
 @pytest.fixture
 def here(monkeypatch):
     """Runs the pool's calls in this process: what is tested is not the pool."""
