@@ -122,7 +122,7 @@ def candidates(variant: Variant, problem: Gemm, limits: Limits, count: int) -> l
     """The configurations to try: the entry's, then the best of the space by the cost model, `count` together."""
     points = space.points(variant.kernel, problem, limits)
     ranked = [config for config, _ in model.rank(variant.kernel, points, problem, limits)]
-    listed = [config for config in ranked if config in variant.kernel.configs]
+    listed = [config for config in ranked if config in variant.kernel.configs_of(variant.type)]
     others = [config for config in ranked if config not in listed]
     return [at(variant, config) for config in (*listed, *others)][: max(count, len(listed))]
 

@@ -152,9 +152,10 @@ def configuration(kernel: Kernel, type_: Type, layout: str, problem: Gemm, limit
 
 def untuned(kernel: Kernel, problem: Gemm, limits: Limits) -> tuple[Config, str]:
     """(configuration, chosen_by) without a stored choice: the kernel's rule, else the model."""
+    configs = kernel.configs_of(problem.type)
     if kernel.choose:
-        return kernel.configs[kernel.choose(kernel.configs, problem, limits)], "rule"
-    return model.best(kernel, kernel.configs, problem, limits), "model"
+        return configs[kernel.choose(configs, problem, limits)], "rule"
+    return model.best(kernel, configs, problem, limits), "model"
 
 
 @functools.lru_cache(4096)

@@ -5,11 +5,11 @@
 //           starts the copies of k-block p + STAGES - 1, then multiplies block p, which was asked for STAGES - 1 blocks
 //           ago. The ring needs more than the 48 KB that a kernel has without asking: dynamic shared memory.
 //
-// Tile      BM x BN x BK = 128 x 128 x 32 by default: 2 x 4 warps of WM x WN = 64 x 32. TF32's tiles are twice as many
-//           bytes, int8's half. Blocks take tiles in groups of 8 rows, for L2.
+// Tile      BM x BN x BK = 128 x 128 x 64 by default, 2 x 4 warps of WM x WN = 64 x 32. BK is 32 for TF32 and 128 for
+//           int8: 128 bytes of k for every type. Blocks take tiles in groups of 8 rows, for L2.
 // Threads   A warp's sums are 4 x 4 of mma's 16 x 8. Lane l holds rows l / 4 and l / 4 + 8 and columns 2 (l % 4) and
 //           2 (l % 4) + 1 of each, and stores them from there.
-// Shared    STAGES x (A tile, B tile), 65536 bytes of 16-bit elements by default.
+// Shared    STAGES x (A tile, B tile), 98304 bytes by default.
 //           A tile     A[BM][BK] where A's rows run along k, else A[BK][BM]; B tile likewise. Chunks of 16 bytes,
 //                      swizzled: 8 lanes of cp.async or ldmatrix meet 8 different groups of banks. Where a row is one
 //                      k, ldmatrix transposes; it does that to 16-bit elements only, hence NT alone for the others.

@@ -36,8 +36,7 @@ def find(name: str) -> Variant:
     for kernel in (mine,) if mine else kernels():
         if not name.startswith(kernel.label + "["):
             continue
-        for (type_, layout), config, epilogue in itertools.product(kernel.products(), kernel.configs, kernel.epilogues):
-            variant = Variant(kernel, type_, layout, config, epilogue)
+        for variant in kernel.all_variants():
             if variant.name == name:
                 return variant
     if variant := unlisted(name):

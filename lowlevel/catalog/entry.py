@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,9 @@ class Kernel:
 
     archs: what it is compiled for by default. 'sm_80' means sm_80 and anything newer; a name ending in 'a' means
     that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
-    the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. params: names that the
-    binder knows, in the order of the kernel's parameters. before: launches that precede the kernel's own in every call.
+    the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. type_configs: for a type,
+    by name, whose elements are of another size, its configurations in place of configs. params: names that the binder
+    knows, in the order of the kernel's parameters. before: launches that precede the kernel's own in every call.
     owner: who computes an element, for the report of a wrong one. choose: which of configs suits a problem on a GPU,
     where it is not always the first. space: the values of each number that tuning tries. admits: which of their
     products the kernel can have, kept in `catalog/space.py`.
@@ -113,6 +115,7 @@ class Kernel:
     layouts: tuple[str, ...] = ("",)
     fewer_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     configs: tuple[Config, ...] = ({},)
+    type_configs: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     epilogues: tuple[str, ...] = ("none",)
     needs: tuple[Rule, ...] = ()
     before: tuple[Step, ...] = ()
@@ -165,9 +168,19 @@ class Kernel:
         """Every type in each of its layouts."""
         return [(t, layout) for t in self.types for layout in self.fewer_layouts.get(t.name, self.layouts)]
 
+    def configs_of(self, type_: Type) -> tuple[Config, ...]:
+        """The entry's configurations for a type, the default first."""
+        return self.type_configs.get(type_.name, self.configs)
+
+    def all_variants(self) -> Iterator[Variant]:
+        """Every point of the axes: configurations and epilogues too."""
+        for type_, layout in self.products():
+            for config, epilogue in itertools.product(self.configs_of(type_), self.epilogues):
+                yield Variant(self, type_, layout, config, epilogue)
+
     def variants(self) -> list[Variant]:
         """The default configuration for every type and layout, without epilogue: what tests and tables take."""
-        return [Variant(self, t, layout, self.configs[0], self.epilogues[0]) for t, layout in self.products()]
+        return [Variant(self, t, layout, self.configs_of(t)[0], self.epilogues[0]) for t, layout in self.products()]
 
 
 @dataclass(frozen=True)
@@ -196,7 +209,7 @@ class Variant:
     @property
     def listed(self) -> bool:
         """Whether the configuration is one of the entry's. What the entry promises, it promises of those alone."""
-        return self.config in self.kernel.configs
+        return self.config in self.kernel.configs_of(self.type)
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """The matmul ladder on Ampere's tensor cores: mma.sync, for sm_80 and anything newer."""
 
-from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
+from lowlevel.catalog.entry import Config, Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import (
     column_of_tiles,
     least_clocks_an_sm,
@@ -18,7 +18,7 @@ _FINISHED = (*_PARAMS, "epilogue")
 _EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
 _LAYOUTS = ("NT", "NN", "TN", "TT")
 _TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
-_MULTISTAGE = {"BM": 128, "BN": 128, "BK": 32, "WM": 64, "WN": 32, "STAGES": 4}
+_MULTISTAGE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32, "STAGES": 3}
 _WIDE = {"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1}
 _WIDE_TALL = _WIDE | {"BM": 256, "BN": 128}
 _WIDE_SQUARE = _WIDE | {"BN": 128, "MIN_BLOCKS": 2}
@@ -35,6 +35,12 @@ _WIDE_SPACE = {
 }
 _LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
 _LAUNCH = Launch(block=threads_of_warps, grid=tiles)
+
+
+def _multistage(**block: int) -> tuple[Config, ...]:
+    default = _MULTISTAGE | block
+    return (default, *(default | other for other in ({"STAGES": 2}, {"STAGES": 4}, {"WN": 64})))
+
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
@@ -91,11 +97,9 @@ KERNELS: tuple[Kernel, ...] = (
         types=(BF16, FP16, FP16_ACC16, TF32, INT8),
         layouts=_LAYOUTS,
         fewer_layouts={"tf32": ("NT",), "int8": ("NT",)},
-        configs=(
-            _MULTISTAGE,
-            *(_MULTISTAGE | {"STAGES": stages} for stages in (2, 3, 5)),
-            _MULTISTAGE | {"WN": 64},
-        ),
+        configs=(*_multistage(BK=64), _MULTISTAGE | _SHORT),
+        # Rows of 128 bytes for every type, and so one ring: 98304 bytes.
+        type_configs={"tf32": _multistage(BK=32), "int8": _multistage(BK=128)},
         params=_PARAMS,
         launch=_LAUNCH_RING,
         owner=owner_of_mma,
@@ -186,7 +190,7 @@ KERNELS: tuple[Kernel, ...] = (
         archs=("sm_80",),
         types=(BF16,),
         layouts=("NT",),
-        configs=(_MULTISTAGE | {"BK": 64, "STAGES": 3},),
+        configs=(_MULTISTAGE,),
         params=_PARAMS,
         launch=_LAUNCH_RING,
         owner=owner_of_mma,

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from lowlevel.catalog.entry import LANGUAGES, Expect, Kernel
+from lowlevel.catalog.entry import LANGUAGES, Config, Expect, Kernel
 from lowlevel.errors import UsageError
 
 #: File ending -> language.
@@ -62,15 +62,19 @@ def derive(entry: Kernel, file: str, numbers: Numbers = ()) -> OwnKernel:
         raise UsageError(f"'{file}' does not end in {', '.join(ENDINGS)}: the ending says the language")
     if not Path(file).is_file():
         raise UsageError(f"no file '{file}' in {Path.cwd()}" if not Path(file).is_absolute() else f"no file '{file}'")
-    config = entry.configs[0]
-    if unknown := set(dict(numbers)) - set(config):
+    if unknown := set(dict(numbers)) - set(entry.configs[0]):
         raise UsageError(entry.lacks(sorted(unknown)[0]))
+
+    def changed(configs: tuple[Config, ...]) -> tuple[Config, ...]:
+        return ({**configs[0], **dict(numbers)},) if numbers else configs
+
     inherited = {f.name: getattr(entry, f.name) for f in fields(Kernel)}
     inherited.update(
         language=ENDINGS[ending],
         name=f"mine:{Path(file).name}",
         idea=f"a file of your own, in place of {entry.label}",
-        configs=({**config, **dict(numbers)},) if numbers else entry.configs,
+        configs=changed(entry.configs),
+        type_configs={type_: changed(configs) for type_, configs in entry.type_configs.items()},
         expect=Expect(),
         owner=None,
         choose=None if numbers else entry.choose,

@@ -76,13 +76,7 @@ def one_kernel(name: str) -> list[Variant]:
 
 def all_variants() -> list[Variant]:
     """Every configuration and epilogue too."""
-    return [
-        Variant(kernel, type_, layout, config, epilogue)
-        for kernel in catalog.kernels()
-        for type_, layout in kernel.products()
-        for config in kernel.configs
-        for epilogue in kernel.epilogues
-    ]
+    return [variant for kernel in catalog.kernels() for variant in kernel.all_variants()]
 
 
 def matches(variant: Variant, pattern: str) -> bool:

@@ -28,7 +28,7 @@ ADDRESSES = 24
 def points(kernel: Kernel, problem: Problem, limits: Limits) -> list[Config]:
     """The configurations that can be tried for a problem on a GPU: the entry's own, then the products of its space that
     the host's rules admit, each once."""
-    listed = [config for config in kernel.configs if not fits(kernel, config, problem, limits)]
+    listed = [config for config in kernel.configs_of(problem.type) if not fits(kernel, config, problem, limits)]
     others = [config for config in products(kernel) if not refusal(kernel, config, problem, limits)]
     return listed + [config for config in others if config not in listed]
 

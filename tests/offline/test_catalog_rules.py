@@ -126,6 +126,28 @@ def test_a_ring_holds_elements_of_the_problems_own_size(type_, shared):
     assert rules.ring_of_tiles(config, Gemm(1, 1, 1, type_, "NT"), LIMITS) == shared
 
 
+def test_13_has_rows_of_128_bytes_and_the_same_ring_for_every_type():
+    (kernel,) = {v.kernel for v in select(["cuda:gemm/13_multistage"])}
+    for variant in kernel.variants():
+        problem = Gemm(1, 1, 1, variant.type, variant.layout)
+        assert variant.config["BK"] * ELEMENTS[variant.type.operand].bytes == 128
+        assert rules.ring_of_tiles(variant.config, problem, LIMITS) == 98304
+        assert variant.listed
+        assert catalog.find(variant.name) == variant
+
+
+def test_a_type_with_configurations_of_its_own_has_those_alone():
+    (kernel,) = {v.kernel for v in select(["cuda:gemm/13_multistage"])}
+    blocks = {t.name: {v.config["BK"] for v in kernel.all_variants() if v.type is t} for t in kernel.types}
+    assert (blocks["bf16"], blocks["tf32"], blocks["int8"]) == ({32, 64}, {32}, {128})
+    (mine,) = {v.kernel for v in select(["cu/gemm/13_multistage.cu as cuda:gemm/13_multistage STAGES=2"])}
+    assert {t.name: [c["BK"] for c in mine.configs_of(t)] for t in (BF16, TF32, INT8)} == {
+        "bf16": [64],
+        "tf32": [32],
+        "int8": [128],
+    }
+
+
 def _tile(gpu, *shape):
     """The tile and BK that 14's rule takes."""
     (wide, *_) = select(["cuda:gemm/14_wide"])
@@ -159,7 +181,7 @@ def test_types_with_fewer_layouts_have_variants_in_those_alone():
         assert all(mine == {"NN", "NT", "TN", "TT"} for mine in layouts.values())
     assert catalog.find(next(v.name for v in kernel.variants() if v.type is INT8)).type is INT8
     listed = next(v for v in kernel.variants() if v.layout == "NN").name
-    swept = listed.replace("s4", "s6")
+    swept = listed.replace("s3", "s6")
     assert catalog.unlisted(swept).layout == "NN"
     for name in (listed, swept):
         with pytest.raises(UsageError, match="no variant"):

@@ -63,7 +63,7 @@ class TestNames:
 
     def test_everything_but_the_source_is_the_entrys(self):
         entry, kernel = catalog.find("cuda:gemm/02_tiled[fp32,NN,32x32x32]").kernel, mine().kernel
-        parts = "entry archs types layouts fewer_layouts configs params launch needs before"
+        parts = "entry archs types layouts fewer_layouts configs type_configs params launch needs before"
         for part in parts.split():
             assert getattr(kernel, part) == getattr(entry, part)
         assert (kernel.operation, kernel.rung, kernel.language) == ("gemm", "02_tiled", "cuda")
