@@ -78,15 +78,17 @@ gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __res
         else
             mine[piece * THREADS] = sum;
     }
-    if (SPLITS == 1 || !arrives_last(workspace + tile)) return;
-
+    if constexpr (SPLITS > 1) {
+        if (!arrives_last(workspace + tile)) return;
 #pragma unroll 1
-    for (int first = 0; first < PIECES; first += TOGETHER, parts += TOGETHER * THREADS) {
-        float4 sum[TOGETHER];
-        join_slices(parts, sum);
+        for (int first = 0; first < PIECES; first += TOGETHER, parts += TOGETHER * THREADS) {
+            float4 sum[TOGETHER];
+            join_slices(parts, sum);
 #pragma unroll
-        for (int i = 0; i < TOGETHER; ++i)
-            to.store(warp_row() + (first + i) / ROW_PIECES * MMA_M, warp_column() + (first + i) % ROW_PIECES * MMA_N,
-                     sum[i], epilogue);
+            for (int i = 0; i < TOGETHER; ++i) {
+                const int m = (first + i) / ROW_PIECES * MMA_M, n = (first + i) % ROW_PIECES * MMA_N;
+                to.store(warp_row() + m, warp_column() + n, sum[i], epilogue);
+            }
+        }
     }
 }
