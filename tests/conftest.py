@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from tabulate import tabulate
@@ -228,12 +227,15 @@ def runnable(binary, limits):
 
 
 def other_variants(full: bool) -> list[Variant]:
-    """What the default variants leave out: each other configuration once, in its kernel's first type and layout, or
+    """What the default variants leave out: each other configuration once, in the first type and layout that has it, or
     with `full` the product of types, layouts, configurations and epilogues."""
+    defaults = catalog.variants()
     if full:
-        defaults = {variant.name for variant in catalog.variants()}
-        return [variant for variant in all_variants() if variant.name not in defaults]
-    return [replace(k.variants()[0], config=config) for k in catalog.kernels() for config in k.configs[1:]]
+        names = {variant.name for variant in defaults}
+        return [variant for variant in all_variants() if variant.name not in names]
+    seen = {(variant.kernel, variant.config_text) for variant in defaults}
+    first = {(variant.kernel, variant.config_text): variant for variant in reversed(all_variants())}
+    return [first[key] for key in reversed(first) if key not in seen]
 
 
 def variants_and_archs(config, variants: list[Variant], archs: Sequence[str]) -> list:
@@ -265,7 +267,7 @@ def variant_id(variant, arch: str, shape: str = "") -> str:
     """`gemm/02_tiled-ptx-sm_80-fp32-NN-257x129x65`."""
     kernel = variant.kernel
     words = [kernel.name, kernel.language, arch, variant.type.name, variant.layout, shape]
-    if variant.config != kernel.configs[0]:
+    if variant.config != kernel.configs_of(variant.type)[0]:
         words.append(variant.config_text)
     if variant.epilogue != "none":
         words.append(variant.epilogue)
