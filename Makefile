@@ -34,7 +34,7 @@ help:  ## what there is to make
 bench: $(READY)  ## time the kernels beside cuBLAS; without a GPU, show what can be known without one
 	@$(RUN) -m lowlevel bench $(if $(QUICK),--quick) $(if $(SUITE),--suite $(SUITE)) --runs $(RUNS)
 
-test: $(READY)  ## the tests, about six minutes on two cores
+test: $(READY)  ## the tests, three to six minutes on two cores
 	@$(RUN) -m pytest $(SHARED) $(if $(ARCH),--arch $(ARCH))
 
 test-all: $(READY)  ## the full product of shapes, configurations and architectures
