@@ -7,6 +7,7 @@ import pytest
 from fake_device import FakeContender, FakeDevice
 
 from lowlevel import catalog, verify
+from lowlevel.catalog import library
 from lowlevel.contender import KernelContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP32, INT8, MOVE32
 from lowlevel.errors import UsageError
@@ -222,7 +223,7 @@ def test_the_rest_of_a_large_output_is_compared_with_epilogue_and_size_without(m
 
         return [FakeContender("library/x", compute)]
 
-    monkeypatch.setattr(verify.library, "contenders_of", contenders_of)
+    monkeypatch.setattr(library, "contenders_of", contenders_of)
     problem = Gemm(70, 90, 40, type_, lda=44, ldb=92, ldc=94, epilogue=epilogue)
     seen = []
 
