@@ -24,8 +24,8 @@
 //             from where they are, which forces each four of them, like each four of b, into neighbouring registers in
 //             the same order of parity: sum and b then share a bank in every FFMA. Joining the groups' sums stores
 //             single words for the same reason.
-// Tails     cp.async writes zeros for what lies outside. Where fours of B or C are not aligned to 16 bytes, or N is not
-//           a multiple of 4, copies and stores are of 4 bytes: a second body of the same code.
+// Tails     cp.async writes zeros for what lies outside. Where fours of B, C or what is added are not aligned to 16
+//           bytes, or N is not a multiple of 4, a second body of the same code copies, loads and stores 4 bytes.
 // Limit     Issue slots: of the main loop's instructions on sm_90 nine in ten are FFMA, half of the others fragments;
 //           and register banks, since ptxas leaves every sixteenth FFMA with two operands in one.
 
@@ -153,6 +153,7 @@ __device__ __forceinline__ void multiply(const float (&a)[TM], const float (&b)[
         }
 }
 
+// WIDE: 16 bytes at once of B, of C, and of what the epilogue adds.
 template <bool WIDE>
 __device__ __forceinline__ void product(const float* A, const float* B, float* C, int M, int N, int K, int lda, int ldb,
                                         int ldc, const Epilogue& epilogue, float* shared) {
@@ -162,6 +163,7 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
     const int lane_m = warp / WARPS_N * WM + lane % LANES_M * 4, lane_n = warp % WARPS_N * WN + lane / LANES_M * 4;
     const Tile tile = tile_of_block(blockIdx.x, M, N);
     const int blocks = (K + BK - 1) / BK;
+    constexpr bool FOURS = WIDE && Epilogue::ADDS;
 
     Copies<WIDE> copies(A, B, M, N, K, lda, ldb, tile, As, Bs);
     float a[2][TM], b[2][TN];
@@ -205,21 +207,48 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
         stage = next_stage;
     }
 
-    auto finish_row = [&](int i, const float (&sums)[TN]) {
-        const int m = tile.m + lane_m + i / 4 * 4 * LANES_M + i % 4;
+    auto row_of_c = [&](int i) { return tile.m + lane_m + i / 4 * 4 * LANES_M + i % 4; };
+    auto column_of_c = [&](int j) { return tile.n + lane_n + j * LANES_N; };
+    auto load_row = [&](int i, float4 (&addends)[TN / 4]) {
+        if constexpr (FOURS) {
+            const int m = row_of_c(i);
+#pragma unroll
+            for (int j = 0; j < TN; j += 4)
+                addends[j / 4] = m < M && column_of_c(j) < N
+                                     ? *reinterpret_cast<const float4*>(epilogue.addends(m) + column_of_c(j))
+                                     : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+    };
+    auto finish_four = [&](int m, int n, const float* sums, float4 addend) {
         if (m >= M) return;
+        float value[4];
+        if constexpr (FOURS) {
+            value[0] = epilogue.finish(sums[0], addend.x), value[1] = epilogue.finish(sums[1], addend.y);
+            value[2] = epilogue.finish(sums[2], addend.z), value[3] = epilogue.finish(sums[3], addend.w);
+        } else {
+#pragma unroll
+            for (int l = 0; l < 4; ++l) value[l] = n + l < N ? epilogue(sums[l], m, n + l) : 0.0f;
+        }
+        store_four(C + (long long)m * ldc, n, N, WIDE, make_float4(value[0], value[1], value[2], value[3]));
+    };
+    auto finish_row = [&](int i, const float (&sums)[TN], const float4 (&addends)[TN / 4]) {
+        if (!Epilogue::ADDS && row_of_c(i) >= M) return;  // otherwise the warp stays together
 #pragma unroll
         for (int j = 0; j < TN; j += 4) {
-            const int n = tile.n + lane_n + j * LANES_N;
-            float value[4];
-#pragma unroll
-            for (int l = 0; l < 4; ++l) value[l] = n + l < N ? epilogue(sums[j + l], m, n + l) : 0.0f;
-            store_four(C + (long long)m * ldc, n, N, WIDE, make_float4(value[0], value[1], value[2], value[3]));
+            finish_four(row_of_c(i), column_of_c(j), &sums[j], addends[j / 4]);
+            if (Epilogue::ADDS) __syncwarp();  // nothing of later rows is loaded yet: registers are short
         }
     };
     if (KGROUPS == 1) {
+        constexpr int AT_ONCE = FOURS ? 8 : 1;  // rows whose addends are under way together, where the fragments were
 #pragma unroll
-        for (int i = 0; i < TM; ++i) finish_row(i, acc[i]);
+        for (int i = 0; i < TM; i += AT_ONCE) {
+            float4 addends[AT_ONCE][TN / 4];
+#pragma unroll
+            for (int row = 0; row < AT_ONCE; ++row) load_row(i + row, addends[row]);
+#pragma unroll
+            for (int row = 0; row < AT_ONCE; ++row) finish_row(i + row, acc[i + row], addends[row]);
+        }
         return;
     }
     // Every group lays half of its rows down in shared memory, and finishes its share of them: the sum over all groups.
@@ -242,7 +271,9 @@ __device__ __forceinline__ void product(const float* A, const float* B, float* C
             for (int from = 0; from < KGROUPS; ++from)
 #pragma unroll
                 for (int j = 0; j < TN; ++j) sums[j] += parts[((from * HALF + row) * TN + j) * GROUP_THREADS];
-            finish_row(half + row, sums);
+            float4 addends[TN / 4];
+            load_row(half + row, addends);
+            finish_row(half + row, sums, addends);
         }
     }
 }
@@ -252,7 +283,7 @@ gemm(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
      int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
     extern __shared__ float4 shared[];
     float* memory = reinterpret_cast<float*>(shared);
-    if (aligned_to_16(B, ldb) && aligned_to_16(C, ldc) && N % 4 == 0)
+    if (aligned_to_16(B, ldb) && aligned_to_16(C, ldc) && epilogue.aligned_to_16() && N % 4 == 0)
         product<true>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, memory);
     else
         product<false>(A, B, C, M, N, K, lda, ldb, ldc, epilogue, memory);

@@ -31,7 +31,8 @@ def _silu(x: np.ndarray) -> np.ndarray:
 
 #: 2^-24 is the rounding of one fp32 addition. silu's exponential is an approximation, whose error grows with its
 #: argument (CUDA C++ Programming Guide, 'Intrinsic Functions': 2 + floor(1.173 |x|) ulp), but so does its distance
-#: from mattering: beside 1 (x large) or as a divisor that makes the result vanish. 2^-18 holds for all x.
+#: from mattering: beside 1 (x large) or as a divisor that makes the result vanish. The fast quotient is within 2 ulp,
+#: and 0 where it should be nearer to 0 than 2^-119. 2^-18 of the inputs holds for all x.
 EPILOGUES = {
     "none": Epilogue(lambda product, _: product),
     "bias": Epilogue(lambda product, bias: product + bias, "bias", roundoff=2.0**-24),

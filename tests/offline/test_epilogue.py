@@ -62,6 +62,15 @@ def test_silu_is_not_exact_for_integers_and_steeper_than_one():
     assert 1 < slope < EPILOGUES["bias_silu"].slope
 
 
+def test_what_silus_intrinsics_may_be_wrong_by_is_within_its_bound():
+    """__expf: 2 + 1.173 |x| ulp of the exponential. __fdividef: 2 ulp, and 0 where the divisor is above 2^126."""
+    x = np.linspace(-120, 120, 48001)
+    ulp, divisor = 2.0**-23, 1 + np.exp(-x)
+    exponential = (2 + 1.173 * np.abs(x)) * ulp * np.exp(-x) / divisor
+    wrong = np.where(divisor > 2.0**126, 1.0, exponential + ulp / 2 + 2 * ulp) * np.abs(x) / divisor
+    assert np.all(wrong <= EPILOGUES["bias_silu"].roundoff * np.abs(x))
+
+
 def test_an_unknown_epilogue_is_refused_with_the_names():
     with pytest.raises(UsageError, match="no epilogue 'gelu'; there are: none, bias, bias_relu, bias_silu, residual"):
         Gemm(8, 8, 8, FP32, epilogue="gelu")
