@@ -175,9 +175,46 @@ def _rate_and_ratio(row: Row) -> str | None:
     return rate if row.vs_cublas is None else f"{rate} ({row.vs_cublas:.2f})"
 
 
+def products(rows: Sequence[Row]) -> str:
+    """A line for each product of each shape, type and layout, libraries too: rates, ratios, and for kernels the share
+    of what mma.sync reaches with its operands in registers, where the probe of that type ran beside them."""
+    ceilings = {r.dtype: r.tflops for r in rows if r.variant == "probe/mma_ceiling" and r.tflops}
+    lines = [
+        [
+            shape_text(row),
+            row.dtype if row.accumulate != "fp16" else f"{row.dtype}, fp16 sums",
+            row.layout,
+            _rung(row),
+            "" if row.language == "library" else row.language,
+            row.config if row.language != "library" else "",
+            COLUMNS["us"](row) or row.status,
+            COLUMNS["TFLOP/s"](row),
+            COLUMNS["x cuBLAS"](row),
+            _library_ratio(row),
+            _of_ceiling(row, ceilings),
+        ]
+        for row in rows
+        if row.op == "gemm"
+    ]
+    headings = ["shape", "type", "layout", "variant", "language", "configuration", "us", "TFLOP/s", "x cuBLAS"]
+    headings += ["x best library", "of mma.sync's ceiling"]
+    filled = [[("" if value is None else value) for value in line] for line in lines]
+    align = ("left",) * 6 + ("right",) * 5
+    return tabulate(filled, headings, "github", colalign=align, disable_numparse=True)
+
+
+def _of_ceiling(row: Row, ceilings: Mapping[str, float]) -> str | None:
+    """`0.68`: only where products are of the probe's type and their sums fp32, as the probe's."""
+    if row.language == "library" or row.accumulate != "fp32" or row.dtype not in ceilings or not row.tflops:
+        return None
+    return f"{row.tflops / ceilings[row.dtype]:.2f}"
+
+
 #: What a marker in the README may ask for: which rows, and how they are shown.
 VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
     "ladder": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype == "fp32"], _rate_and_ratio),
+    "tensor": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype != "fp32"], _rate_and_ratio),
+    "products": products,
     "libraries": lambda rows: matrix(
         [r for r in rows if r.op == "gemm" and r.language == "library" and r.dtype != "fp32"], _rate_and_ratio
     ),

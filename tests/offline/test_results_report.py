@@ -153,3 +153,18 @@ def test_agreement_of_runs(tmp_path):
     assert "gemm/02_tiled" in worst
     assert spread == pytest.approx(0.05)
     assert ratios == [0.20, 0.21, 0.20]
+
+
+def test_products_state_the_share_of_the_ceiling():
+    shape = {"op": "gemm", "layout": "NT", "m": 4, "n": 4, "k": 4, "status": "ok", "median_us": 1.0}
+    listed = [
+        Row(variant="gemm/14", language="cuda", dtype="bf16", accumulate="fp32", config="4x4", tflops=30.0, **shape),
+        Row(variant="gemm/14", language="cuda", dtype="fp16", accumulate="fp16", tflops=40.0, **shape),
+        Row(variant="gemm/14", language="cuda", dtype="tf32", accumulate="fp32", tflops=10.0, **shape),
+        Row(variant="library/cublas", language="library", dtype="bf16", accumulate="fp32", tflops=50.0, **shape),
+        *(Row(op="probe", variant="probe/mma_ceiling", dtype=d, tflops=60.0, status="ok") for d in ("bf16", "fp16")),
+    ]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.products(listed).splitlines()[2:]]
+    assert [line[-1] for line in lines] == ["0.50", "", "", ""]  # fp16 sums and tf32 have another ceiling
+    assert [line[5] for line in lines] == ["4x4", "", "", ""]
+    assert lines[1][1] == "fp16, fp16 sums"
