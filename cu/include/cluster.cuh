@@ -14,6 +14,16 @@ __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The same in two halves, with work between them. The arrival is relaxed: it orders nothing, so what others are to see
+// must have been fenced (fence_mbarrier_init is the fence of new barriers). PTX ISA, 'barrier.cluster'.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // The address, in the cluster's shared window, of `address` of one's own shared memory in block `rank`.
 // PTX ISA, 'mapa'.
 __device__ __forceinline__ unsigned map_to_rank(unsigned address, unsigned rank) {

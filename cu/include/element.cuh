@@ -13,6 +13,10 @@ typedef float Sum;
 typedef unsigned short Operand;
 typedef unsigned short Output;
 typedef float Sum;  // after the last addition: sums themselves are fp16 in pairs, mma.cuh
+#elif defined(TYPE_FP8)
+typedef unsigned char Operand;  // e4m3
+typedef unsigned short Output;  // bf16
+typedef float Sum;
 #elif defined(TYPE_INT8)
 typedef signed char Operand;
 typedef int Output;
@@ -48,7 +52,7 @@ __device__ __forceinline__ float fp16_to_float(unsigned short bits) {
 
 // An element of C, bias or residual as a number, and the reverse.
 __device__ __forceinline__ float to_float(Output element) {
-#if defined(TYPE_BF16)
+#if defined(TYPE_BF16) || defined(TYPE_FP8)
     return bf16_to_float(element);
 #elif defined(TYPE_FP16) || defined(TYPE_FP16_ACC16)
     return fp16_to_float(element);
@@ -58,7 +62,7 @@ __device__ __forceinline__ float to_float(Output element) {
 }
 
 __device__ __forceinline__ Output to_output(Sum value) {
-#if defined(TYPE_BF16)
+#if defined(TYPE_BF16) || defined(TYPE_FP8)
     return (Output)pack_bf16(value, 0.0f);
 #elif defined(TYPE_FP16) || defined(TYPE_FP16_ACC16)
     return (Output)pack_fp16(value, 0.0f);
@@ -67,10 +71,10 @@ __device__ __forceinline__ Output to_output(Sum value) {
 #endif
 }
 
-#if defined(TYPE_BF16) || defined(TYPE_FP16) || defined(TYPE_FP16_ACC16)
+#if defined(TYPE_BF16) || defined(TYPE_FP8) || defined(TYPE_FP16) || defined(TYPE_FP16_ACC16)
 // Two neighbours of a row of C.
 __device__ __forceinline__ unsigned pack_output(float low, float high) {
-#if defined(TYPE_BF16)
+#if defined(TYPE_BF16) || defined(TYPE_FP8)
     return pack_bf16(low, high);
 #else
     return pack_fp16(low, high);

@@ -16,6 +16,18 @@ __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// One arrival. PTX ISA, 'mbarrier.arrive': what this thread did before is seen by whoever waits for the phase.
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// The same at a barrier of any block of the cluster, `barrier` as map_to_rank gives it. The semantics are the default
+// ones, .release.cta: enough for handing back memory that was read and will be written by the copy engine, and
+// .release.cluster costs a MEMBAR.ALL.GPU each time. PTX ISA, 'mbarrier.arrive', .shared::cluster.
+__device__ __forceinline__ void mbarrier_arrive_at(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 // One arrival that also announces `bytes`, which the copy engine will deliver. PTX ISA, 'mbarrier.arrive.expect_tx'.
 __device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -1,4 +1,7 @@
-// TMA: one thread asks the copy engine for a box of a tensor. sm_90 and newer.
+// TMA: one thread asks the copy engine for a box of a tensor, or hands it one. sm_90 and newer.
+//
+// Boxes are named by the coordinates of their first element, x innermost, in elements; what lies outside the tensor is
+// read as zero and not written. The box, its swizzle and the tensor are the map's (lowlevel/tensormap.py).
 #pragma once
 
 // A CUtensorMap as a kernel takes it: 128 opaque bytes, `const __grid_constant__ TensorMap`. The copy engine reads
@@ -7,11 +10,55 @@ struct alignas(64) TensorMap {
     unsigned long long opaque[16];
 };
 
-// Fetches the box whose first element is (x, y), x innermost, into shared memory, and tells `barrier` of its bytes as
-// they land. Elements outside the tensor arrive as zero, and count. PTX ISA, 'cp.async.bulk.tensor'.
+// Fetches the map itself, so that the first box does not wait for it. PTX ISA, 'prefetch', .tensormap.
+__device__ __forceinline__ void prefetch_map(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Fetches the box at (x, y) into shared memory, and tells `barrier` of its bytes as they land. Elements outside the
+// tensor arrive as zero, and count. PTX ISA, 'cp.async.bulk.tensor'.
 __device__ __forceinline__ void tma_load_2d(unsigned destination, const TensorMap* map, int x, int y,
                                             unsigned barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
         ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
 }
+
+// The same for every block of the cluster whose bit is set in `blocks`, at the same place in its shared memory, and its
+// own barrier at the place of `barrier` is told. One read of L2 serves them all. PTX ISA, 'cp.async.bulk.tensor',
+// .multicast::cluster.
+__device__ __forceinline__ void tma_load_2d_multicast(unsigned destination, const TensorMap* map, int x, int y,
+                                                      unsigned barrier, unsigned short blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;"
+        ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks) : "memory");
+}
+
+// Writes the box at (x, y) from shared memory; part of this thread's next group. Whoever wrote that memory must have
+// fenced (below) and met the caller at a barrier. PTX ISA, 'cp.async.bulk.tensor'.
+__device__ __forceinline__ void tma_store_2d(const TensorMap* map, unsigned source, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+                 ::"l"(map), "r"(x), "r"(y), "r"(source) : "memory");
+}
+
+// Closes the group of this thread's stores since the last one. PTX ISA, 'cp.async.bulk.commit_group'.
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until all but the latest `PENDING` of this thread's groups have read their shared memory, which may then be
+// written again. PTX ISA, 'cp.async.bulk.wait_group', .read.
+template <int PENDING>
+__device__ __forceinline__ void tma_store_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+// Waits until all but the latest `PENDING` of them have written. PTX ISA, 'cp.async.bulk.wait_group'.
+template <int PENDING>
+__device__ __forceinline__ void tma_store_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Orders this thread's accesses to shared memory before later ones by the copy engine or wgmma, which take another way
+// to it (the async proxy). Each thread that wrote fences, then a barrier, then one thread stores. PTX ISA,
+// 'membar / fence', fence.proxy.async.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
