@@ -228,7 +228,7 @@ class Bench:
 
     def _describe(self, row: Row, variant: Variant, problem: Problem, binary: Binary) -> None:
         """What the compiler says of it; of several launches, the largest."""
-        steps = variant.kernel.steps
+        steps = variant.kernel.steps_for(problem)
         dynamic = [launch_shape(step.launch, variant.config, problem, self.limits).shared for step in steps]
         taken = [binary.entries[step.entry].resources for step in steps]
         row.arch = binary.arch

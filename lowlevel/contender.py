@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from lowlevel.catalog.entry import Launch, Sized, Variant
+from lowlevel.catalog.repack import Copy, bytes_of_copies, copies
 from lowlevel.device.protocol import Argument, Buffer, Device, LaunchShape, Module, Stream
 from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
+from lowlevel.problems.gemm import Gemm
 
 
 class Call(Protocol):
@@ -66,18 +69,23 @@ class KernelContender:
 
     def bind(self, device: Device, problem: Problem, buffers: Mapping[str, Buffer]) -> Packets:
         """Raises UsageError when the kernel's rules, or the device's limits, refuse the problem."""
+        problem = placed(problem, buffers)
         refusal = self.variant.refusal(problem)
         if refusal:
             raise UsageError(f"{self.name} does not take {problem.label}: {refusal}")
-        packets, keep = [], []
-        for step in self.variant.kernel.steps:
-            values = Values(device, self.variant, problem, buffers, step.launch)
+        values, packets = Values(device, self.variant, problem, buffers), []
+        for step in self.variant.kernel.steps_for(problem):
             shape = launch_shape(step.launch, self.variant.config, problem, device.limits)
             arguments = [values[name] for name in step.params]
             packets.append(device.bind(self.module.function(step.entry), shape, arguments))
-            keep.append(values)
-            self.workspace_bytes = max(self.workspace_bytes, values.workspace_bytes)
-        return Packets(packets, keep)
+        self.workspace_bytes = max(self.workspace_bytes, values.workspace_bytes)
+        return Packets(packets, [values])
+
+
+def placed(problem: Problem, buffers: Mapping[str, Buffer]) -> Problem:
+    """The problem as its operands lie in memory: some may not begin at a multiple of 16 bytes."""
+    unaligned = tuple(o.name for o in problem.operands() if buffers[o.name].address % 16)
+    return replace(problem, unaligned=unaligned) if unaligned and isinstance(problem, Gemm) else problem
 
 
 #: The struct Epilogue of cu/include/epilogue.cuh.
@@ -97,20 +105,26 @@ def epilogue_parameter(problem: Problem, buffers: Mapping[str, Buffer]) -> np.vo
     return value[0]
 
 
+#: In place of a tensor map that cannot be: the kernel is passed it, and does not use it.
+NO_MAP = np.zeros(1, "V128")[0]
+
+
 class Values:
     """The binder: what each parameter name of a catalog entry stands for.
 
     Operand names (A, B, C, bias ...) are buffers; M, N, K, lda ... are the problem's scalars; `map_A` is the
-    tensor map that the problem describes for operand A under the variant's configuration; `workspace` is scratch
-    memory, zeroed once; `epilogue` is the struct of what happens to a sum on its way out.
+    tensor map of operand A that the entry's boxes, or else the problem, describe under the variant's configuration, or
+    of its copy where TMA cannot take it as it is; `workspace` is scratch memory, zeroed once; `epilogue` is the struct
+    of what happens to a sum on its way out. Of a copy of A, `packed_A` is its memory, in the workspace before what
+    `workspace` stands for, `ld_packed_A` its leading dimension, `rows_A` and `columns_A` its size.
     """
 
-    def __init__(
-        self, device: Device, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer], launch: Launch
-    ):
+    def __init__(self, device: Device, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer]):
         self._device, self._variant, self._problem, self._buffers = device, variant, problem, buffers
-        self._scalars = problem.scalars()
-        self.workspace_bytes = int(evaluate(launch.workspace, variant.config, problem, device.limits))
+        self._copies = copies(problem) if variant.kernel.boxes else {}
+        self._scalars = {**problem.scalars(), **_sizes_of_copies(self._copies)}
+        launches = [step.launch for step in variant.kernel.steps_for(problem)]
+        self.workspace_bytes = max(int(self._evaluate(launch.workspace)) for launch in launches)
         self._workspace: Buffer | None = None
 
     def __getitem__(self, name: str) -> Argument:
@@ -119,17 +133,40 @@ class Values:
         if name in self._scalars:
             return self._scalars[name]
         if name.startswith("map_"):
-            operand = name.removeprefix("map_")
-            spec = self._problem.tensor_map(operand, self._variant.config)
-            return self._device.tensor_map(spec, self._buffers[operand])
+            return self._map(name.removeprefix("map_"))
+        if name.startswith("packed_"):
+            return self._copy(name.removeprefix("packed_"))
         if name == "workspace":
-            return self._scratch()
+            return self._own_scratch()
         if name == "epilogue":
             return epilogue_parameter(self._problem, self._buffers)
         raise UsageError(
             f"{self._variant.kernel.label}: the binder knows no parameter '{name}'; it knows "
             f"{', '.join([*self._buffers, *self._scalars, 'map_<operand>', 'workspace', 'epilogue'])}"
         )
+
+    def _evaluate(self, value: object | Sized) -> object:
+        return evaluate(value, self._variant.config, self._problem, self._device.limits)
+
+    def _map(self, operand: str) -> Argument:
+        if boxes := self._variant.kernel.boxes.get(operand):
+            spec = self._evaluate(boxes)
+        else:
+            spec = self._problem.tensor_map(operand, self._variant.config)
+        if spec is None:
+            return NO_MAP
+        return self._device.tensor_map(spec, self._copy(operand) if operand in self._copies else self._buffers[operand])
+
+    def _copy(self, operand: str) -> Buffer:
+        copy = self._copies[operand]
+        return self._scratch().part(copy.offset, copy.operand.nbytes)
+
+    def _own_scratch(self) -> Buffer:
+        """What is left of the workspace behind the copies."""
+        if not self._copies:
+            return self._scratch()
+        offset = self._evaluate(bytes_of_copies)
+        return self._scratch().part(offset, self.workspace_bytes - offset)
 
     def _scratch(self) -> Buffer:
         if self._workspace is None:
@@ -143,6 +180,15 @@ class Values:
         if self._workspace is not None:
             self._workspace.free()
             self._workspace = None
+
+
+def _sizes_of_copies(found: Mapping[str, Copy]) -> dict[str, np.int32]:
+    sizes = {}
+    for name, copy in found.items():
+        rows, columns = copy.operand.shape
+        for size, value in (("rows", rows), ("columns", columns), ("ld_packed", copy.operand.leading)):
+            sizes[f"{size}_{name}"] = np.int32(value)
+    return sizes
 
 
 def evaluate(value: object | Sized, config: Mapping[str, int], problem: Problem, limits: Limits) -> object:
@@ -163,7 +209,7 @@ def launch_shape(launch: Launch, config: Mapping[str, int], problem: Problem, li
             shared=int(get(launch.shared)),
             cluster=None if cluster is None else tuple(cluster),
             cooperative=launch.cooperative,
-            programmatic=launch.programmatic,
+            programmatic=bool(get(launch.programmatic)),
         )
     except ZeroDivisionError:
         raise UsageError("its numbers make no launch: one that divides is 0") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from lowlevel.catalog.entry import Step, Variant
@@ -35,6 +37,10 @@ def _parameter(problem: Problem, name: str) -> str:
         return _pointer(problem, operands[name])
     if name in scalars:
         return f"{_SCALARS.get(scalars[name].dtype, str(scalars[name].dtype))} {name}"
+    if (copied := name.removeprefix("packed_")) in operands and copied != name:
+        return _pointer(problem, replace(operands[copied], name=name, output=True))
+    if name.startswith(("rows_", "columns_", "ld_packed_")):
+        return f"int {name}"
     if name.startswith("map_"):
         return f"const __grid_constant__ CUtensorMap {name}"
     if name == "epilogue":

@@ -33,10 +33,10 @@ LANGUAGES = {"cuda": ("cu", ".cu"), "ptx": ("ptx", ".ptx"), "mlir": ("mlir", ".m
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched. Each field is a value, or a `Sized` that computes it.
+    """How a kernel is launched. Each field is a value, or a `Sized` that computes it, but `cooperative`.
 
-    block: threads (an int or three). grid: blocks. shared: dynamic bytes. workspace: bytes of scratch memory,
-    zeroed once before the first launch, which a kernel leaves as it found it.
+    block: threads (an int or three). grid: blocks. shared: dynamic bytes. workspace: bytes of scratch memory, which
+    all launches of a call share, zeroed once before the first, and which a kernel leaves as it found it.
     """
 
     block: int | Dim3 | Sized
@@ -44,17 +44,23 @@ class Launch:
     shared: int | Sized = 0
     cluster: Dim3 | Sized | None = None
     cooperative: bool = False
-    programmatic: bool = False
+    programmatic: bool | Sized = False
     workspace: int | Sized = 0
+
+
+def always(problem: Problem) -> bool:  # noqa: ARG001
+    return True
 
 
 @dataclass(frozen=True)
 class Step:
-    """One launch of several that make a call: entry, parameters and launch, like a `Kernel`'s own."""
+    """One launch of several that make a call: entry, parameters and launch, like a `Kernel`'s own. `when` says for
+    which problems it is made."""
 
     entry: str
     params: tuple[str, ...]
     launch: Launch
+    when: Callable[[Problem], bool] = always
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,9 @@ class Kernel:
     that architecture alone. types, layouts, configs, epilogues: the axes of its variants; the first of each is
     the default. fewer_layouts: for a type, by name, that has only some of the layouts, those. type_configs: for a type,
     by name, whose elements are of another size, its configurations in place of configs. params: names that the binder
-    knows, in the order of the kernel's parameters. before: launches that precede the kernel's own in every call.
+    knows, in the order of the kernel's parameters. before: launches that precede the kernel's own in every call,
+    or in those of some problems. boxes: for an operand, by name, what gives its tensor map, kept in `catalog/boxes.py`,
+    or None where it has none; a kernel that has them may have operands copied first, `catalog/repack.py`.
     owner: who computes an element, for the report of a wrong one. choose: which of configs suits a problem on a GPU,
     where it is not always the first. space: the values of each number that tuning tries. admits: which of their
     products the kernel can have, kept in `catalog/space.py`.
@@ -119,6 +127,7 @@ class Kernel:
     epilogues: tuple[str, ...] = ("none",)
     needs: tuple[Rule, ...] = ()
     before: tuple[Step, ...] = ()
+    boxes: Mapping[str, Sized] = field(default_factory=dict)
     expect: Expect = Expect()
     owner: Owner | None = None
     choose: Choose | None = None
@@ -162,7 +171,12 @@ class Kernel:
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """Every launch that a call may make."""
         return (*self.before, Step(self.entry, self.params, self.launch))
+
+    def steps_for(self, problem: Problem) -> tuple[Step, ...]:
+        """The launches that a call makes for a problem, in order."""
+        return tuple(step for step in self.steps if step.when(problem))
 
     def products(self) -> list[tuple[Type, str]]:
         """Every type in each of its layouts."""

@@ -69,6 +69,17 @@ def owner_in_strips(config: Config, row: int, column: int) -> int:
     return 32 * warp + (row % 16 * config["WN"] + column % config["WN"]) // 2 % 32
 
 
+def owner_of_wgmma(config: Config, row: int, column: int) -> int:
+    """The thread whose sums hold an element where each warpgroup has 64 rows of the tile and all of its columns: a warp
+    has 16 rows, and of those row r of 8 is held by lanes 4 r .. 4 r + 3, two columns each."""
+    return row % config["BM"] // 16 * 32 + row % 8 * 4 + column % 8 // 2
+
+
+def warpgroup_for_64_rows(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Threads: a warpgroup for each 64 rows of the tile."""
+    return 2 * config["BM"]
+
+
 def column_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
     """A block for each tile in one dimension, for a kernel that orders its tiles itself."""
     along_n, along_m, _ = tiles(config, problem, limits)
@@ -84,6 +95,14 @@ def ring_of_stages(config: Config, problem: Problem, limits: Limits) -> int:  # 
 def ring_of_tiles(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
     """Bytes of STAGES tiles of A and of B, in the problem's own elements."""
     return config["STAGES"] * config["BK"] * (config["BM"] + config["BN"]) * problem.operands()[0].dtype.itemsize
+
+
+def ring_of_boxes(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """Bytes of STAGES tiles of A and of B as TMA writes them, and of two barriers a stage: BM and BN rows of 128 bytes
+    where rows run along k, else 8192 bytes for each 64 of BM and BN or what is left."""
+    rows_a = config["BM"] if problem.layout[0] == "N" else 64 * ceil_div(config["BM"], 64)
+    rows_b = config["BN"] if problem.layout[1] == "T" else 64 * ceil_div(config["BN"], 64)
+    return config.get("STAGES", 1) * (128 * (rows_a + rows_b) + 16)
 
 
 #: Hopper's rate of mma.sync, of what `FLOP_PER_CLOCK` says for wgmma: 2709 FLOP a clock and SM measured on an H200 with

@@ -51,6 +51,9 @@ class Buffer(Protocol):
     def fill(self, byte: int, stream: Stream | None = None) -> None: ...
     def copy_from(self, other: Buffer, stream: Stream | None = None) -> None: ...
 
+    def part(self, offset: int, nbytes: int) -> Buffer:
+        """`nbytes` of it from byte `offset` on, without guards; freed with the whole."""
+
     def guards_intact(self) -> str | None:
         """None, or one line saying which guard bytes a kernel overwrote and by how far it missed."""
 

@@ -99,6 +99,7 @@ def write(description: dict, problem: Problem, formula: Formula | None) -> str:
         "int main(void) {",
         *_indented(_context(description["cubin"])),
         *_indented(_operands(description["operands"])),
+        *_indented(_workspace(description)),
         *_indented(_scalars(description["launches"])),
     ]
     for number, launch in enumerate(description["launches"]):
@@ -164,6 +165,11 @@ def _operands(operands: list[dict]) -> Iterator[str]:
             yield f"CUdeviceptr {name} = input({number}, {sizes}, {name}_bits);"
 
 
+def _workspace(description: dict) -> Iterator[str]:
+    if nbytes := description["workspace_bytes"]:
+        yield f"CUdeviceptr scratch = filled({nbytes}u, 0);  // memory that the launches share, zeroed once"
+
+
 def _scalars(launches: list[dict]) -> Iterator[str]:
     """Each name once: in all launches of a call it has the same value."""
     named = {p["name"]: p for launch in launches for p in launch["parameters"] if "value" in p}
@@ -180,7 +186,9 @@ def _launch(number: int, launch: dict) -> Iterator[str]:
         elif p["kind"] == "struct":
             yield from _struct(names[-1], p)
         elif p["kind"] == "pointer" and p["operand"] is None:
-            yield f"CUdeviceptr {names[-1]} = filled({p['bytes']}u, 0);  // scratch memory, zeroed once"
+            yield f"CUdeviceptr {names[-1]} = scratch + {p['offset']};"
+        elif p["kind"] == "zeros":
+            yield f"unsigned char {names[-1]}[{p['size']}] = {{0}};"
     kernel = f"kernel{number}"
     yield f"void* parameters{number}[] = {{{', '.join('&' + name for name in names)}}};"
     yield f"CUfunction {kernel};"
@@ -241,8 +249,9 @@ def _map(name: str, p: dict) -> Iterator[str]:
     arrays += (("cuuint32_t", "box", "boxDim"), ("cuuint32_t", "steps", "elementStrides"))
     for ctype, suffix, key in arrays:
         yield f"const {ctype} {name}_{suffix}[] = {{{numbers(key)}}};"
+    address = p["operand"] or f"(scratch + {p['offset']})"
     yield f"CUtensorMap {name};"
-    yield f"CHECK(cuTensorMapEncodeTiled(&{name}, {p['tensorDataType']}, {p['tensorRank']}, (void*){p['operand']},"
+    yield f"CHECK(cuTensorMapEncodeTiled(&{name}, {p['tensorDataType']}, {p['tensorRank']}, (void*){address},"
     yield f"                             {name}_dims, {name}_strides, {name}_box, {name}_steps, {p['interleave']},"
     yield f"                             {p['swizzle']}, {p['l2Promotion']}, {p['oobFill']}));"
 

@@ -62,26 +62,35 @@ def allocate(operands):
         else:
             host = in_memory(number, operand)
             check(driver.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
-    return addresses
+@WORKSPACE@    return addresses
 
 
 def argument(parameter, addresses):
     """A ctypes object that holds what the kernel's parameter will hold."""
     kind = parameter["kind"]
-@MAP_BRANCH@    if kind == "pointer" and parameter["operand"] is None:
-        workspace = int(check(driver.cuMemAlloc(parameter["bytes"])))
-        check(driver.cuMemsetD8(workspace, 0, parameter["bytes"]))
-        return ctypes.c_uint64(workspace)
-    if kind == "pointer":
-        return ctypes.c_uint64(addresses[parameter["operand"]])
-@STRUCT_BRANCH@    return SCALARS[kind](parameter["value"])
+@MAP_BRANCH@    if kind == "pointer":
+        return ctypes.c_uint64(addresses[parameter["operand"]]@OFFSET@)
+@STRUCT_BRANCH@@ZEROS_BRANCH@    return SCALARS[kind](parameter["value"])
 
 
 '''
 
+_WORKSPACE = """\
+    addresses[None] = int(check(driver.cuMemAlloc(CALL["workspace_bytes"])))  # scratch memory, zeroed once
+    check(driver.cuMemsetD8(addresses[None], 0, CALL["workspace_bytes"]))
+"""
+
+#: Where a parameter lies in the workspace.
+_OFFSET = ' + parameter.get("offset", 0)'
+
 _MAP_BRANCH = """\
     if kind == "tensor_map":
-        return tensor_map(parameter, addresses[parameter["operand"]])
+        return tensor_map(parameter, addresses[parameter["operand"]]@OFFSET@)
+"""
+
+_ZEROS_BRANCH = """\
+    if kind == "zeros":
+        return (ctypes.c_uint8 * parameter["size"])()
 """
 
 _STRUCT_BRANCH = """\
@@ -246,14 +255,17 @@ def write(description: dict, problem: Problem, formula: Formula | None) -> str:
     output = next(o for o in description["operands"] if o["output"])
     if output["element"] not in _DECODE:
         raise UsageError(f"export: the callers cannot read results of type {output['element']}")
-    maps = any(p["kind"] == "tensor_map" for launch in launches for p in launch["parameters"])
-    structs = any(p["kind"] == "struct" for launch in launches for p in launch["parameters"])
+    kinds = {p["kind"] for launch in launches for p in launch["parameters"]}
+    maps, structs = "tensor_map" in kinds, "struct" in kinds
+    workspace = description["workspace_bytes"]
     special = any(launch[key] for launch in launches for key in ("cluster", "cooperative", "programmatic"))
     shared = any(launch["dynamic_shared_bytes"] for launch in launches)
     parts = [
-        _HEAD.replace("@MAP_BRANCH@", _MAP_BRANCH if maps else "").replace(
-            "@STRUCT_BRANCH@", _STRUCT_BRANCH if structs else ""
-        ),
+        _HEAD.replace("@MAP_BRANCH@", _MAP_BRANCH if maps else "")
+        .replace("@STRUCT_BRANCH@", _STRUCT_BRANCH if structs else "")
+        .replace("@ZEROS_BRANCH@", _ZEROS_BRANCH if "zeros" in kinds else "")
+        .replace("@WORKSPACE@", _WORKSPACE if workspace else "")
+        .replace("@OFFSET@", _OFFSET if workspace else ""),
         _MAP if maps else "",
         _STRUCT if structs else "",
         _ATTRIBUTE_FUNCTION if special else "",

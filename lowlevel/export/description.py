@@ -38,7 +38,8 @@ def describe(variant: Variant, problem: Problem, binary: Binary, limits: Limits)
     paper = Paper(binary, limits)
     KernelContender(variant, paper).bind(paper, problem, paper.operands(problem))
     operands = {o.name: o for o in problem.operands()}
-    steps = zip(variant.kernel.steps, paper.launches, strict=True)
+    steps = zip(variant.kernel.steps_for(problem), paper.launches, strict=True)
+    launches = [_launch(step.params, written, operands) for step, written in steps]
     return {
         "schema": SCHEMA,
         "kernel": variant.name,
@@ -50,7 +51,8 @@ def describe(variant: Variant, problem: Problem, binary: Binary, limits: Limits)
         "arch": binary.arch,
         "grid_made_for": {"gpu": limits.name, "sms": limits.sms},
         "operands": [_operand(o) for o in operands.values()],
-        "launches": [_launch(step.params, written, operands) for step, written in steps],
+        "workspace_bytes": max(launch["workspace_bytes"] for launch in launches),
+        "launches": launches,
         "example": example.described(problem),
     }
 
@@ -71,7 +73,9 @@ def _operand(operand: Operand) -> dict:
 
 
 def _launch(names: tuple[str, ...], written: Written, operands: dict[str, Operand]) -> dict:
-    """One launch; grid in blocks, block in threads, also in a cluster launch."""
+    """One launch; grid in blocks, block in threads, also in a cluster launch. Parameters whose operand is null lie in
+    the call's workspace, from byte `offset` on; workspace_bytes is how far this launch's pointers reach in it. A
+    parameter that is `zeros` is a tensor map that the kernel does not use."""
     shape = written.shape
     parameters = [
         {"name": name, "size": declared.size, **_parameter(argument, operands)}
@@ -87,20 +91,28 @@ def _launch(names: tuple[str, ...], written: Written, operands: dict[str, Operan
         "cluster": None if shape.cluster is None else [int(n) for n in shape.cluster],
         "cooperative": shape.cooperative,
         "programmatic": shape.programmatic,
-        "workspace_bytes": sum(p["bytes"] for p in parameters if p["kind"] == "pointer" and p["operand"] is None),
+        "workspace_bytes": max((p["offset"] + p["bytes"] for p in parameters if _in_workspace(p)), default=0),
         "parameters": parameters,
     }
 
 
+def _in_workspace(parameter: dict) -> bool:
+    return parameter["kind"] == "pointer" and parameter["operand"] is None
+
+
 def _parameter(argument: object, operands: dict[str, Operand]) -> dict:
     if isinstance(argument, PaperMap):
-        return {"kind": "tensor_map", "operand": argument.operand, **_map(argument)}
+        where = {"operand": argument.operand} if argument.operand else {"operand": None, "offset": argument.offset}
+        return {"kind": "tensor_map", **where, **_map(argument)}
     if isinstance(argument, PaperBuffer) and not argument.operand:
-        return {"kind": "pointer", "operand": None, "bytes": argument.nbytes, "zeroed_before_the_first_launch": True}
+        where = {"operand": None, "offset": argument.offset, "bytes": argument.nbytes}
+        return {"kind": "pointer", **where, "zeroed_before_the_first_launch": True}
     if isinstance(argument, PaperBuffer):
         found = _operand(operands[argument.operand])
         told = ("output", "element", "shape", "leading_dimension", "bytes")
         return {"kind": "pointer", "operand": argument.operand, **{key: found[key] for key in told}}
+    if isinstance(argument, np.void) and not argument.dtype.names:
+        return {"kind": "zeros"}
     if isinstance(argument, np.void):
         fields = argument.dtype.names
         return {"kind": "struct", "fields": [_field(name, argument[name], operands) for name in fields]}

@@ -22,11 +22,15 @@ _MAP_BYTES = 128
 
 
 class PaperBuffer(Borrowed):
-    """Memory that is only spoken of. `operand` is its name in the problem, empty for a workspace."""
+    """Memory that is only spoken of. `operand` is its name in the problem, empty for a workspace, of which it may be
+    the part that begins at byte `offset`."""
 
-    def __init__(self, device: Paper, nbytes: int, operand: str = "", address: int = ALIGNMENT):
+    def __init__(self, device: Paper, nbytes: int, operand: str = "", address: int = ALIGNMENT, offset: int = 0):
         super().__init__(device, address, nbytes)
-        self.operand = operand
+        self.operand, self.offset = operand, offset
+
+    def part(self, offset: int, nbytes: int) -> PaperBuffer:
+        return PaperBuffer(self._device, nbytes, self.operand, self.address + offset, self.offset + offset)
 
     def fill(self, byte: int, stream=None) -> None:
         """A workspace is asked to be zeroed; the description says so."""
@@ -34,10 +38,11 @@ class PaperBuffer(Borrowed):
 
 @dataclass(frozen=True)
 class PaperMap:
-    """A tensor map over an operand."""
+    """A tensor map over an operand, or over a copy of one that begins at byte `offset` of the workspace."""
 
     spec: TensorMap
     operand: str
+    offset: int
 
     def as_parameter(self):
         return (ctypes.c_uint8 * _MAP_BYTES)()
@@ -82,7 +87,7 @@ class Paper:
 
     def tensor_map(self, spec: TensorMap, buffer: PaperBuffer) -> PaperMap:
         check_rules(spec, buffer.address)
-        return PaperMap(spec, buffer.operand)
+        return PaperMap(spec, buffer.operand, buffer.offset)
 
     def function(self, entry: str) -> SimpleNamespace:
         """What the launch checks ask of a loaded kernel, as far as the compiler's log knows it."""

@@ -65,7 +65,7 @@ def find() -> str:
 
 def entry_of(variant: Variant, name: str | None) -> str:
     """The kernel to profile: of several launches of a call, the last, or the one named."""
-    there = [step.entry for step in variant.kernel.steps]
+    there = list(dict.fromkeys(step.entry for step in variant.kernel.steps))
     if name is not None and name not in there:
         raise UsageError(f"{variant.kernel.label} launches no '{name}'; it launches {', '.join(there)}")
     return name or variant.kernel.entry

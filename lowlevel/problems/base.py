@@ -19,6 +19,7 @@ class Operand:
     """One array of a problem in device memory: `shape` in elements, row-major, rows `leading` elements apart.
 
     The elements of a row beyond shape[1] are padding: poisoned on input, and not to be written on output.
+    aligned: the first element lies at a multiple of 16 bytes.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Operand:
     shape: tuple[int, int]
     leading: int
     output: bool = False
+    aligned: bool = True
 
     @property
     def dtype(self) -> np.dtype:

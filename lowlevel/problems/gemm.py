@@ -33,7 +33,7 @@ class Gemm:
     """C[m,n] = epilogue(sum over k of A[m,k] B[k,n]); leading dimensions in elements, tight unless given.
 
     epilogue: a name in problems.epilogue.EPILOGUES. Its addend is an operand too: `bias`, one row of n elements, or
-    `residual`, m x n like C, tight.
+    `residual`, m x n like C, tight. unaligned: the operands that do not begin at a multiple of 16 bytes.
     """
 
     m: int
@@ -45,6 +45,7 @@ class Gemm:
     ldb: int = 0
     ldc: int = 0
     epilogue: str = "none"
+    unaligned: tuple[str, ...] = ()
     operation = "gemm"
 
     def __post_init__(self):
@@ -100,12 +101,13 @@ class Gemm:
     def operands(self) -> tuple[Operand, ...]:
         a = (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m)
         b = (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
-        return (
+        operands = (
             Operand("A", self.type.operand, a, self.lda),
             Operand("B", self.type.operand, b, self.ldb),
             *self._addend(),
             Operand("C", self.type.output, (self.m, self.n), self.ldc, output=True),
         )
+        return tuple(replace(o, aligned=False) if o.name in self.unaligned else o for o in operands)
 
     def _addend(self) -> tuple[Operand, ...]:
         if not self.finish.addend:

@@ -352,7 +352,7 @@ def test_the_c_caller_reads_every_output_type(tmp_path):
 
 
 def test_a_result_that_the_callers_cannot_read_is_refused():
-    call = {"launches": [], "operands": [{"output": True, "element": "fp8"}]}
+    call = {"launches": [], "workspace_bytes": 0, "operands": [{"output": True, "element": "fp8"}]}
     for writer in (caller_python, caller_c):
         with pytest.raises(UsageError, match="cannot read results of type fp8"):
             writer.write(call, Gemm(1, 1, 1, INT8), None)

@@ -99,6 +99,9 @@ class Buffer:
         handle = self._device.handle_of(stream)
         check(self._driver.cuMemcpyDtoDAsync(self.address, other.address, n, handle), "copying on the device")
 
+    def part(self, offset: int, nbytes: int) -> Borrowed:
+        return Borrowed(self._device, self.address + offset, nbytes)
+
     def guards_intact(self) -> str | None:
         """None, or one line naming the first guard byte that was overwritten."""
         self._device.synchronize()
