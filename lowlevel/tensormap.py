@@ -1,11 +1,12 @@
 """A tensor map (TMA descriptor) as a specification and its rules, checked on the host.
 
-The CUDA device encodes it. The rules are those of cuTensorMapEncodeTiled in the CUDA driver API manual.
+The CUDA device encodes it. The rules are those of cuTensorMapEncodeTiled in the CUDA driver API manual, and, of where
+boxes lie in shared memory, those of cp.async.bulk.tensor in the PTX ISA manual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lowlevel.dtypes import ELEMENTS
@@ -13,6 +14,9 @@ from lowlevel.errors import UsageError
 
 #: swizzle name -> bytes that the innermost box dimension may span
 SWIZZLES = {"none": None, "32B": 32, "64B": 64, "128B": 128}
+#: swizzle name -> bytes of shared memory after which its pattern repeats. The pattern belongs to the address, so a box
+#: that begins elsewhere is not laid out as its reader takes it.
+REPEATS = {"none": 128, "32B": 256, "64B": 512, "128B": 1024}
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class TensorMap:
 
     element: a name in dtypes.ELEMENTS. shape: elements, outermost first (as numpy). strides: bytes of every
     dimension but the innermost, outermost first. box: elements fetched at once, outermost first.
-    swizzle: none, 32B, 64B, 128B. l2_promotion: 0, 64, 128 or 256 bytes. Out-of-bounds elements read as zero.
+    swizzle: none, 32B, 64B, 128B. l2_promotion: 0, 64, 128 or 256 bytes. Out-of-bounds elements read as zero, and
+    element strides are 1: of the tensor's elements none is left out.
     """
 
     element: str
@@ -60,6 +65,11 @@ def broken_rules(spec: TensorMap, address: int) -> Iterator[str]:
     for i, stride in enumerate(reversed(spec.strides)):
         if stride % 16 or not 0 < stride < 2**40:
             yield f"globalStrides[{i}]={stride} not a multiple of 16 below 2^40"
+    strides = (*spec.strides, size)  # of every dimension
+    for i, stride in enumerate(reversed(spec.strides)):
+        over = strides[-1 - i] * spec.shape[-1 - i]
+        if stride < over:
+            yield f"globalStrides[{i}]={stride} is less than the {over} bytes that it strides over"
     for i, extent in enumerate(reversed(spec.box)):
         if not 1 <= extent <= 256:
             yield f"boxDim[{i}]={extent} is not 1 to 256"
@@ -69,3 +79,14 @@ def broken_rules(spec: TensorMap, address: int) -> Iterator[str]:
     span = SWIZZLES[spec.swizzle]
     if span and inner > span:
         yield f"the box's inner row is {inner} bytes, more than the {span} that swizzle {spec.swizzle} spans"
+
+
+def broken_offsets(spec: TensorMap, offsets: Iterable[int]) -> Iterator[str]:
+    """Every one of these byte offsets, from a base that is a multiple of 1024, at which a box of the map may not lie in
+    shared memory."""
+    repeat = REPEATS[spec.swizzle]
+    for offset in offsets:
+        if offset % 128:
+            yield f"a box at byte {offset} of shared memory, not a multiple of 128"
+        elif offset % repeat:
+            yield f"a box at byte {offset} of shared memory, not a multiple of {repeat}: swizzle {spec.swizzle} repeats"

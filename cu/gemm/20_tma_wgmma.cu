@@ -1,4 +1,4 @@
-// 20 TMA and wgmma: C = A B on Hopper's tensor cores, tiles fetched and multiplied by machinery that threads only start.
+// 20 TMA and wgmma: C = A B on Hopper's tensor cores, by engines that threads only start.
 //
 // Computes  C[m][n] = epilogue(sum over k of A[m][k] B[k][n]),  layouts NN, NT, TN, TT, any M, N, K.
 // Idea      Up to 16 every thread copied its share of a tile, and every warp loaded fragments of it into registers. Now

@@ -36,6 +36,7 @@ EXPORTS = {
     "ptx:transpose/01_naive": (40, 50),
     "cuda:gemm/15_split_k_cooperative": (128, 128, 16384),
     "cuda:gemm/16_split_k": (128, 128, 16384),
+    "cuda:gemm/20_tma_wgmma": (65, 127, 63),
     "copy/01_vectorised": (64, 48),
     "probe/grid_barrier": (),
     "probe/cluster_shared": (),
@@ -43,6 +44,10 @@ EXPORTS = {
     "probe/large_shared": (),
     "probe/tensor_map": (),
 }
+
+
+#: The kernels of cuda:gemm/20_tma_wgmma, as the stub's driver takes them.
+COPIED = "repack 32 0 1024 8 8 4 4 4 4\ngemm 96 0 1024 128 128 8 4 4 4 4 24"
 
 
 def exported(name: str, arch: str = "sm_90") -> tuple[dict, dict[str, bytes]]:
@@ -114,6 +119,40 @@ def test_what_is_special_about_a_launch_is_said():
     found = parameters(of("probe/tensor_map")[0])["map_A"]
     assert (found["kind"], found["size"], found["operand"]) == ("tensor_map", 128, "A")
     assert (found["globalDim"], found["globalStrides"], found["boxDim"]) == ([136, 200], [544], [32, 64])
+
+
+def test_copies_come_before_the_kernel_that_reads_them():
+    """Rows of 63 elements, which TMA cannot take, become rows of 64 in the workspace."""
+    call, _ = exported("cuda:gemm/20_tma_wgmma")
+    copy_a, copy_b, gemm = call["launches"]
+    assert [launch["entry"] for launch in call["launches"]] == ["repack", "repack", "gemm"]
+    packed = parameters(copy_b)["packed_B"]
+    assert (packed["operand"], packed["offset"], packed["bytes"]) == (None, 8448, 127 * 128)
+    assert call["workspace_bytes"] == copy_b["workspace_bytes"] == 8448 + 127 * 128
+    assert parameters(copy_a)["packed_A"]["offset"] == 0
+    assert [parameters(copy_a)[name]["value"] for name in ("rows_A", "columns_A", "lda", "ld_packed_A")] == [
+        65, 63, 63, 64,
+    ]  # fmt: skip
+    seen = parameters(gemm)["map_B"]
+    assert (seen["operand"], seen["offset"], seen["globalDim"]) == (None, 8448, [63, 127])
+    assert (seen["globalStrides"], seen["boxDim"], seen["swizzle"]) == ([128], [64, 128], "CU_TENSOR_MAP_SWIZZLE_128B")
+
+
+def test_what_tma_takes_is_not_copied(monkeypatch):
+    monkeypatch.setitem(EXPORTS, "cuda:gemm/20_tma_wgmma", (65, 127, 64))
+    call, contents = exported("cuda:gemm/20_tma_wgmma")
+    (gemm,) = call["launches"]
+    assert (gemm["entry"], call["workspace_bytes"], parameters(gemm)["map_A"]["operand"]) == ("gemm", 0, "A")
+    assert b"scratch" not in contents["call.c"] + contents["call.py"]
+
+
+def test_a_map_that_cannot_be_is_zeros(called, language, monkeypatch):
+    kernel = one_kernel("cuda:gemm/20_tma_wgmma")[0].kernel
+    monkeypatch.setitem(kernel.boxes, "A", lambda config, problem, limits: None)
+    _, calls = called("cuda:gemm/20_tma_wgmma", language, COPIED)
+    launch = [c for c in calls if c["call"] == "launch"][-1]
+    assert launch["parameters"][0] == "00" * 128
+    assert launch["parameters"][1] != "00" * 128
 
 
 def test_the_driver_has_the_names_that_a_map_is_described_by():
@@ -320,8 +359,18 @@ def test_callers_pass_everything_special_on(called, language):
     assert encode["map"] % 64 == 0
     assert (encode["type"], encode["shape"], encode["stride"], encode["box"]) == (3, [136, 200], 544, [32, 64])
     assert (encode["steps"], encode["modes"]) == ([1, 1], [0, 0, 2, 0])
+    assert "scratch" not in exported("probe/tensor_map")[1][f"call.{language}"].decode()
     # The stub writes the address first and counts on: the kernel got these 128 bytes by value.
     assert launch(calls)["parameters"][0][16:] == bytes(range(8, 128)).hex()
+
+
+def test_callers_copy_into_memory_that_the_launches_share(called, language):
+    _, calls = called("cuda:gemm/20_tma_wgmma", language, COPIED)
+    copy_a, copy_b, gemm = [c for c in calls if c["call"] == "launch"]
+    assert [launch["kernel"] for launch in (copy_a, copy_b, gemm)] == ["repack", "repack", "gemm"]
+    scratch, behind = (int.from_bytes(bytes.fromhex(c["parameters"][1]), "little") for c in (copy_a, copy_b))
+    assert behind == scratch + 8448
+    assert [c["global"] for c in calls if c["call"] == "encode"] == [scratch, behind]
 
 
 def test_the_c_caller_reads_every_output_type(tmp_path):

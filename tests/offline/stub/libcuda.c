@@ -3,7 +3,8 @@
 //   STUB_INIT  the error number that cuInit returns (0 if unset)
 //   STUB_RUN   if set, a kernel called transpose does transpose 4-byte elements (device memory is the host's)
 //   STUB_LOG   the file to which it appends its calls, one JSON object a line
-// A module is text instead of machine code: "name registers static_shared max_threads parameter_size ...".
+// A module is text instead of machine code, a line a kernel: "name registers static_shared max_threads
+// parameter_size ...".
 // Layouts and numbers are those of cuda.h 12 and 13, written again here so that no toolkit is needed.
 
 #include <stdarg.h>
@@ -28,9 +29,10 @@ static const Gpu gpus[] = {
     {"MIG", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9, 16, 1980000, 2619000, 640, 6553600, 233472, 232448, 10401873920},
 };
 
-typedef struct {
+typedef struct Kernel {
     char name[64];
     int registers, static_shared, max_threads, dynamic_shared, count, sizes[16];
+    struct Kernel *next;  // of the module
 } Kernel;
 
 typedef struct {
@@ -198,7 +200,8 @@ int cuModuleLoadDataEx(Kernel **module, const char *image, unsigned count, int *
     for (; k->count < 16 && sscanf(image + used, "%d%n", &size, &step) == 1; used += step) k->sizes[k->count++] = size;
     k->dynamic_shared = 49152 - k->static_shared;
     *module = k;
-    return SUCCESS;
+    const char *line = strchr(image, '\n');
+    return line && line[1] ? cuModuleLoadDataEx(&k->next, line + 1, count, options, values) : SUCCESS;
 }
 
 int cuModuleLoad(Kernel **module, const char *path) {
@@ -211,13 +214,17 @@ int cuModuleLoad(Kernel **module, const char *path) {
 }
 
 int cuModuleUnload(Kernel *module) {
-    free(module);
+    for (Kernel *next; module; module = next) {
+        next = module->next;
+        free(module);
+    }
     return SUCCESS;
 }
 
 int cuModuleGetFunction(Kernel **function, Kernel *module, const char *name) {
+    while (module && strcmp(name, module->name)) module = module->next;
     *function = module;
-    return strcmp(name, module->name) ? NOT_FOUND : SUCCESS;
+    return module ? SUCCESS : NOT_FOUND;
 }
 
 int cuFuncGetAttribute(int *value, int attribute, Kernel *k) {
