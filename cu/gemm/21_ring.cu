@@ -2,9 +2,9 @@
 //
 // Computes  C[m][n] = epilogue(sum over k of A[m][k] B[k][n]),  layouts NN, NT, TN, TT, any M, N, K.
 // Idea      20 asks for a tile when it has nothing left to multiply. Here STAGES pairs of tiles form a ring, each with
-//           its own barrier. Thread 0 asks for the first STAGES k-blocks at once, and from then on for one more whenever
-//           a stage has been read. wgmma is not waited for at once either: while k-block p is multiplied, the stage of
-//           block p - 1 is given back.
+//           its own barrier. Thread 0 asks for the first STAGES k-blocks at once, and from then on for one more
+//           whenever a stage has been read. wgmma is not waited for at once either: while k-block p is multiplied, the
+//           stage of block p - 1 is given back.
 //
 // Tile      BM x BN x BK = 128 x 128 x 64, in groups of 8 rows of tiles, for L2.
 // Threads   256: two warpgroups of 64 x 128, one above the other. A thread has 64 sums, two columns of every 8 in two
