@@ -1,74 +1,158 @@
-// 16 split-K: C = A B on tensor cores for few tiles and a long K; the last block of a tile adds up.
+// 16 split-K: C = A B on tensor cores for few tiles and a long K; who is there adds up, and nobody must wait.
 //
 // Computes  C[m][n] = epilogue(sum over k),  row-major, layouts NN, NT, TN, TT, any M, N, K, sums in fp32.
 // Idea      15 waits until every block has come: a barrier, and a launch that promises that all blocks run at once.
-//           Here nobody waits. A block writes the sums of its slice of K to the workspace and counts itself in; the one
-//           that is counted last knows that the others' sums are there, and adds them all up. Which block that is
-//           changes from run to run; the order of the additions, that of the slices, does not, nor do the bits.
+//           Here no launch promises anything. A warp writes its sums to the workspace and counts itself in; its number
+//           is that of the share of the sums that it is to add up. It looks a few times whether the others have come.
+//           If so, all add up together, as in 15; if not, it leaves its share to whoever comes last, and ends. So the
+//           last never waits, and has more to do only where it has kept others waiting for long. Who adds a share up
+//           changes from run to run; the order of the additions does not, nor do the bits.
 //
-// Tile      BM x BN x BK = 32 x 64 x 128 by default and SPLITS = 16 slices of K: a block for each pair of tile and
+// Tile      BM x BN x BK = 64 x 64 x 64 by default and SPLITS = 33 slices of K: a block for each pair of tile and
 //           slice, the tiles of one slice side by side, so that blocks which run together share lines of A and B in L2.
-//           A small tile: fewer slices are enough to give each SM a block, so that the last block has less to add up,
-//           and there are more last blocks. The price is that A is read N / BN times and B M / BM times, from L2.
-// Threads   8 warps, each 16 x 16 of the tile: cu/include/split_loop.cuh. A thread adds up what it would have of a
-//           tile, so that the sums of all slices lie in its own place, SPLITS times 16 bytes for each piece.
-// Shared    4 stages x (8192 + 16384) = 98304 bytes, dynamic: 3 k-blocks of the slice's 8 in flight, at K = 16384.
-// Memory    workspace: a counter for each tile, zero before and after; from the next multiple of 128 bytes on, BM x BN
-//           floats for each slice of each tile.
-// Limit     By count, for 128 x 128 x 16384: a block reads 192 KiB of operands, the last one of a tile 128 KiB of sums
-//           more, on its own. Before it can start, a chain of latencies: store, count, load.
+//           4 tiles x 33 slices are 132 blocks, one for each SM of an H200.
+// Threads   8 warps, each 32 x 16 of the tile: cu/include/split_loop.cuh. Warps of the same number meet, and no others:
+//           behind the loop there is no barrier of a block.
+// Shared    7 stages x (8192 + 8192) = 114688 bytes, dynamic, 6 k-blocks in flight: two blocks fit on an SM.
+// Memory    workspace: for each warp of each tile a line of 128 bytes with its counts, zero before and after; then its
+//           sums of all slices, WM x WN floats each.
+// Numbers   LOOKS: how often a warp looks for the others. 0: the last warp adds up alone, for many tiles and few slices.
+//           PDL: programmatic launch, sm_90: the next call's blocks come before this one has ended, do what they can
+//           without memory, and wait. 1: when this call has multiplied; 2: as soon as all its blocks run. For 2 there
+//           must be two places for blocks on each SM, and as many blocks as SMs: then each call has one place on each
+//           SM. Were there fewer blocks, two of a call would come to one SM, and the call would take twice as long.
+//           PREFETCH: those that wait prefetch into L2 what they will read, each line by one block, an instruction for
+//           each PREFETCH bytes; 0: they do not.
+// Limit     By count, for 128 x 128 x 16384: a block reads 127 KiB of operands, and writes and reads 16 KiB of sums.
+//           Behind the loop, a chain of latencies: store, count, see the others' count, load, store.
 
+#include "prefetch.cuh"
+#include "programmatic.cuh"
 #include "split_loop.cuh"
 
 constexpr int ROW_PIECES = WN / MMA_N, PIECES = WM / MMA_M * ROW_PIECES;  // of a warp
+constexpr int FOURS = PIECES * 32;                                        // fours of sums of a warp: one of each lane
 
-// Loads of 16 bytes that a thread has in flight while it adds up, and the pieces that they are of.
-constexpr int IN_FLIGHT = 32, FIT = IN_FLIGHT < SPLITS ? 1 : IN_FLIGHT / SPLITS, TOGETHER = FIT < PIECES ? FIT : PIECES;
-static_assert(PIECES % TOGETHER == 0, "as many pieces each time");
+// A warp's sums are added up in chunks of LANES fours, by GROUPS groups of lanes that have every GROUPS-th slice each.
+// Shares are chunks dealt out in turn. As small as there are shares, or so large that few lanes have to join.
+__host__ __device__ constexpr int lanes_of_chunk() {
+    int lanes = LOOKS == 0 && SPLITS > 32 ? 16 : 32;
+    while (LOOKS > 0 && lanes / 2 * SPLITS >= FOURS) lanes /= 2;
+    return lanes;
+}
+constexpr int LANES = lanes_of_chunk(), GROUPS = 32 / LANES, CHUNKS = FOURS / LANES;
+constexpr int EACH = (SPLITS + GROUPS - 1) / GROUPS;  // slices of a group
 
-// Counts this block in, and says whether it is the last of SPLITS. PTX ISA, 'atom', .inc: counts from 0 to the limit,
-// then starts at 0 again, so that the counter is left as it was found.
-// .release: what the block wrote before is visible to whoever sees the count. .acquire: and the reverse.
-__device__ __forceinline__ bool arrives_last(unsigned* counter) {
-    unsigned before = 0;
-    __syncthreads();  // the whole block has written before its one thread says so
-    if (threadIdx.x == 0)
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(counter), "r"(SPLITS - 1) : "memory");
-    return __syncthreads_or(before == SPLITS - 1);  // no thread reads before that thread has seen them all
+// Chunks that a warp that is alone adds up at a time: a lane has up to 32 loads of 16 bytes in flight.
+constexpr int FIT = 32 < EACH ? 1 : 32 / EACH, TOGETHER = LOOKS > 0 ? 1 : FIT < CHUNKS ? FIT : CHUNKS;
+static_assert(CHUNKS % TOGETHER == 0, "as many chunks each time");
+
+// Two counts in a word: the warps that have come, and above them those that do not look at it any more.
+constexpr unsigned COME = 1, GONE = 1 << 16;
+__device__ __forceinline__ int come(unsigned word) { return word % GONE; }
+__device__ __forceinline__ int gone(unsigned word) { return word / GONE; }
+
+struct Meeting {
+    int share;   // to be added up; -1: none
+    int left;    // so many of the shares 0, 1 ... have been left to this warp as well
+    bool closes; // no other warp will look at the word
+};
+
+// Counts this warp in, and looks LOOKS times for the others. A share is left only after all those before it, so that a
+// number says which have been; a warp that waits to leave waits for one that runs.
+// .release: what the warp wrote before is visible to whoever sees the count. .acquire: and the reverse. PTX ISA, 'Memory
+// Consistency Model'.
+__device__ __forceinline__ Meeting meet(unsigned* word) {
+    unsigned before = 0, to_do = 0;
+    __syncwarp();  // all lanes have written before the first says so
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                     : "=r"(before) : "l"(word), "r"(LOOKS > 0 ? COME : COME + GONE) : "memory");
+        const int share = come(before);
+        unsigned now = before + COME;
+        to_do = share == SPLITS - 1 ? before / GONE * GONE + share : share;
+        if constexpr (LOOKS > 0) {
+#pragma unroll 1
+            for (int look = 0; come(now) < SPLITS && (look < LOOKS || gone(now) != share); ++look)
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+            asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+                         : "=r"(before) : "l"(word), "r"(GONE) : "memory");
+            if (come(now) < SPLITS) {  // it has looked often enough; but the last may have come at that moment
+                now = before;
+                __threadfence();
+            }
+        }
+        if (come(now) < SPLITS) to_do = ~0u;
+    }
+    const unsigned all = __shfl_sync(~0u, to_do, 0);
+    __syncwarp();  // no lane reads before the first has seen them all
+    return {all == ~0u ? -1 : come(all), gone(all), gone(before) == SPLITS - 1};
 }
 
-// Adds up this thread's sums of TOGETHER pieces, over the slices in their order.
-__device__ __forceinline__ void join_slices(const float4* from, float4 (&sum)[TOGETHER]) {
-    float4 part[SPLITS][TOGETHER];
+__device__ __forceinline__ float4 of_lane_xor(float4 a, int bits) {
+    return make_float4(__shfl_xor_sync(~0u, a.x, bits), __shfl_xor_sync(~0u, a.y, bits),
+                       __shfl_xor_sync(~0u, a.z, bits), __shfl_xor_sync(~0u, a.w, bits));
+}
+
+// Adds up TOGETHER chunks from `first` on: each group its slices in their order, then the groups in theirs.
+__device__ __forceinline__ void add_up(int first, const float4* parts, const TileOfC& to, const Epilogue& epilogue) {
+    const int lane = threadIdx.x % 32, group = lane / LANES, four = first * LANES + lane % LANES;
+    float4 part[EACH][TOGETHER];
 #pragma unroll
-    for (int slice = 0; slice < SPLITS; ++slice)
+    for (int n = 0; n < EACH; ++n)
 #pragma unroll
-        for (int i = 0; i < TOGETHER; ++i)  // past L1, which may hold what lay there before
-            part[slice][i] = __ldcg(from + (slice * PIECES + i) * THREADS);
+        for (int i = 0; i < TOGETHER; ++i) {
+            const int slice = group + n * GROUPS;
+            part[n][i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (n * GROUPS + GROUPS <= SPLITS || slice < SPLITS)  // past L1, which may hold what lay there before
+                part[n][i] = __ldcg(parts + slice * FOURS + four + i * LANES);
+        }
 #pragma unroll
     for (int i = 0; i < TOGETHER; ++i) {
-        sum[i] = part[0][i];
+        float4 sum = part[0][i];
 #pragma unroll
-        for (int slice = 1; slice < SPLITS; ++slice) sum[i] = add(sum[i], part[slice][i]);
+        for (int n = 1; n < EACH; ++n) sum = add(sum, part[n][i]);
+#pragma unroll
+        for (int bits = LANES; bits < 32; bits *= 2) sum = add(sum, of_lane_xor(sum, bits));
+        const int piece = (four + i * LANES) / 32, m = piece / ROW_PIECES * MMA_M, n = piece % ROW_PIECES * MMA_N;
+        if (group == 0) to.store(warp_row() + m, warp_column() + n, sum, epilogue, (four + i * LANES) % 32);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// The block's slice of the panels that it shares with the others in its row or column of tiles.
+__device__ __forceinline__ void prefetch_slice(const Matrices& of, const TileOfC& tile, Slice slice) {
+    const int k = slice.first * BK, ks = min(slice.end * BK, of.K) - k;
+    const int rows = min(BM, of.M - tile.m), columns = min(BN, of.N - tile.n);
+    const long long a = A_TRANSPOSED ? (long long)k * of.lda + tile.m : (long long)tile.m * of.lda + k;
+    const long long b = B_TRANSPOSED ? (long long)tile.n * of.ldb + k : (long long)k * of.ldb + tile.n;
+    constexpr int STEP = PREFETCH > 0 ? PREFETCH : 128, BYTES = sizeof(Operand);
+    prefetch_rows<STEP>(reinterpret_cast<const char*>(of.A + a), (long long)of.lda * BYTES, A_TRANSPOSED ? ks : rows,
+                        (A_TRANSPOSED ? rows : ks) * BYTES, blockIdx.x, gridDim.x);
+    prefetch_rows<STEP>(reinterpret_cast<const char*>(of.B + b), (long long)of.ldb * BYTES, B_TRANSPOSED ? columns : ks,
+                        (B_TRANSPOSED ? ks : columns) * BYTES, blockIdx.y, gridDim.y);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, PDL == 2 ? 2 : 1)
 gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
      int M, int N, int K, int lda, int ldb, int ldc, unsigned* workspace, Epilogue epilogue) {
     extern __shared__ float4 shared[];
+    if constexpr (PDL == 2) launch_dependents();
 
-    const int slice = blockIdx.z, tile = blockIdx.y * gridDim.x + blockIdx.x, tiles = gridDim.x * gridDim.y;
     const TileOfC to = {C, M, N, ldc, (int)blockIdx.y * BM, (int)blockIdx.x * BN};
     const Matrices operands = {A, B, M, N, K, lda, ldb};
+    const Slice slice = slice_of_k(blockIdx.z, K);
+    if constexpr (PREFETCH > 0) prefetch_slice(operands, to, slice);
     WarpSums sums;
-    multiply_slice(operands, to.m, to.n, slice_of_k(slice, K), shared_address(shared), sums);
+    multiply_slice(operands, to.m, to.n, slice, shared_address(shared), sums, [] {
+        if constexpr (PDL > 0) wait_for_prerequisites();  // what comes before may write A and B, and use the workspace
+    });
+    if constexpr (PDL == 1) launch_dependents();
 
-    // [tile][slice][piece][thread], four sums each.
-    float4* parts = reinterpret_cast<float4*>(workspace + (tiles + 31) / 32 * 32) + threadIdx.x;
-    parts += (long long)tile * (SPLITS * PIECES * THREADS);
-    float4* mine = parts + slice * (PIECES * THREADS);
+    // [tile][warp][slice][piece][lane], four sums each.
+    const int lane = threadIdx.x % 32, tiles = gridDim.x * gridDim.y;
+    const int warp = (blockIdx.y * gridDim.x + blockIdx.x) * WARPS + threadIdx.x / 32;
+    float4* parts = reinterpret_cast<float4*>(workspace + tiles * WARPS * 32) + (long long)warp * SPLITS * FOURS;
+    float4* mine = parts + blockIdx.z * FOURS + lane;
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
         const int i = piece / ROW_PIECES, j = piece % ROW_PIECES;
@@ -76,19 +160,22 @@ gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __res
         if constexpr (SPLITS == 1)
             to.store(warp_row() + i * MMA_M, warp_column() + j * MMA_N, sum, epilogue);
         else
-            mine[piece * THREADS] = sum;
+            mine[piece * 32] = sum;
     }
     if constexpr (SPLITS > 1) {
-        if (!arrives_last(workspace + tile)) return;
+        unsigned* word = workspace + warp * 32;
+        const Meeting meeting = meet(word);
+        if (meeting.share >= 0) {
+            if constexpr (LOOKS == 0) {
 #pragma unroll 1
-        for (int first = 0; first < PIECES; first += TOGETHER, parts += TOGETHER * THREADS) {
-            float4 sum[TOGETHER];
-            join_slices(parts, sum);
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) {
-                const int m = (first + i) / ROW_PIECES * MMA_M, n = (first + i) % ROW_PIECES * MMA_N;
-                to.store(warp_row() + m, warp_column() + n, sum[i], epilogue);
+                for (int first = 0; first < CHUNKS; first += TOGETHER) add_up(first, parts, to, epilogue);
+            } else {
+#pragma unroll 1
+                for (int share = meeting.share, left = meeting.left; share >= 0; share = --left)
+#pragma unroll 1
+                    for (int chunk = share; chunk < CHUNKS; chunk += SPLITS) add_up(chunk, parts, to, epilogue);
             }
         }
+        if (meeting.closes && lane == 0) *word = 0;
     }
 }

@@ -136,7 +136,7 @@ struct Slice {
 // The k-blocks of slice number `slice`: as many as the others, or one more. With fewer k-blocks than slices, some have
 // none, and sum up to zero.
 __device__ __forceinline__ Slice slice_of_k(int slice, int K) {
-    static_assert(SPLITS <= 64 && BK >= 32, "2^31 / BK k-blocks, times SPLITS, are no more than 2^32");
+    static_assert(SPLITS < 2 * BK, "2^31 / BK k-blocks, times SPLITS, are less than 2^32");
     const unsigned blocks = ((unsigned)K + BK - 1) / BK;
     return {(int)(blocks * slice / SPLITS), (int)(blocks * (slice + 1) / SPLITS)};
 }
@@ -150,8 +150,14 @@ struct WarpSums {
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 / WARPS_N * WM; }
 __device__ __forceinline__ int warp_column() { return threadIdx.x / 32 % WARPS_N * WN; }
 
+struct AtOnce {
+    __device__ __forceinline__ void operator()() const {}
+};
+
+// `ready()` returns when the operands can be read; what depends on parameters alone comes before it.
+template <class Ready = AtOnce>
 __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, int tile_n, Slice slice, unsigned ring,
-                                               WarpSums& sums) {
+                                               WarpSums& sums, Ready ready = {}) {
     const unsigned place_a = PanelA::template place_of_lane<true>(warp_row());
     const unsigned place_b = PanelB::template place_of_lane<false>(warp_column());
     const unsigned ring_end = ring + STAGES * STAGE_BYTES;
@@ -159,6 +165,7 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
     PanelA a_panel(of.A, of.lda, tile_m, of.M, slice.first * BK, of.K, wide);
     PanelB b_panel(of.B, of.ldb, tile_n, of.N, slice.first * BK, of.K, wide);
     int copies = slice.end - slice.first;
+    ready();
 
     unsigned fill = ring, read = ring;
 #pragma unroll 1
@@ -211,8 +218,9 @@ struct TileOfC {
 
     // Finishes a lane's four sums of the piece that begins at this row and column of the tile: two of row lane / 4 and,
     // 8 rows below, two more.
-    __device__ __forceinline__ void store(int piece_row, int piece_column, float4 sum, const Epilogue& epilogue) const {
-        const int lane = threadIdx.x % 32, row = m + piece_row + lane / 4, column = n + piece_column + lane % 4 * 2;
+    __device__ __forceinline__ void store(int piece_row, int piece_column, float4 sum, const Epilogue& epilogue,
+                                          int lane = threadIdx.x % 32) const {
+        const int row = m + piece_row + lane / 4, column = n + piece_column + lane % 4 * 2;
         const bool wide = aligned_to_4(C, ldc);
         store_pair(C, ldc, row, column, M, N, wide, sum.x, sum.y, epilogue);
         store_pair(C, ldc, row + 8, column, M, N, wide, sum.z, sum.w, epilogue);

@@ -2,7 +2,9 @@
 
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import (
-    least_clocks_of_slices,
+    least_clocks_together,
+    least_clocks_while_there,
+    programmatic_or_not,
     ring_of_operands,
     ring_of_tiles,
     slices_at_once,
@@ -10,6 +12,7 @@ from lowlevel.catalog.rules import (
     slices_of_tiles,
     sums_at_once,
     sums_of_slices,
+    sums_of_warps,
     threads_of_warps,
 )
 from lowlevel.dtypes import BF16, FP16
@@ -35,16 +38,26 @@ _ADD_TOGETHER = (
     _split((128, 128, 64), (64, 64), 3, 2),
     _split((128, 128, 64), (64, 64), 3, 1),
 )
-_LAST_ADDS = (
-    _split((32, 64, 128), (16, 16), 4, 16),
-    _split((32, 64, 128), (16, 16), 6, 16),
-    _split((64, 64, 64), (32, 16), 6, 16),
-    _split((32, 64, 128), (16, 16), 4, 8),
-    _split((32, 32, 128), (16, 16), 4, 8),
-    _split((64, 64, 64), (32, 32), 6, 4),
-    _split((64, 64, 64), (32, 32), 6, 2),
-    _split((128, 128, 64), (64, 64), 3, 2),
-    _split((128, 128, 64), (64, 64), 3, 1),
+
+
+def _meet(tile, warp, stages, splits, looks, pdl=0, prefetch=0) -> dict[str, int]:
+    return _split(tile, warp, stages, splits) | {"LOOKS": looks, "PDL": pdl, "PREFETCH": prefetch}
+
+
+#: PDL = 2 where blocks are as many as SMs: 132 of an H200, 4 tiles of 64 x 64. Who is alone adds up where tiles are many.
+_WHO_IS_THERE = (
+    _meet((64, 64, 64), (32, 16), 7, 33, 64),
+    _meet((64, 64, 64), (32, 16), 7, 33, 64, 2, 128),
+    _meet((64, 64, 128), (32, 32), 4, 32, 64),
+    _meet((64, 64, 64), (32, 16), 9, 27, 64),
+    _meet((64, 64, 64), (32, 16), 9, 16, 64),
+    _meet((64, 64, 64), (32, 16), 9, 8, 64),
+    _meet((32, 64, 128), (16, 16), 4, 16, 64),
+    _meet((32, 64, 128), (16, 16), 4, 16, 0),
+    _meet((64, 64, 64), (32, 32), 6, 4, 0),
+    _meet((64, 64, 64), (32, 32), 6, 2, 0),
+    _meet((128, 128, 64), (64, 64), 3, 2, 0),
+    _meet((128, 128, 64), (64, 64), 3, 1, 0),
 )
 _TWIN = _split((32, 64, 128), (32, 32), 4, 16) | {"KGROUPS": 4}
 
@@ -58,7 +71,7 @@ KERNELS = (
         types=(BF16, FP16),
         layouts=_LAYOUTS,
         configs=_ADD_TOGETHER,
-        choose=least_clocks_of_slices(together=True),
+        choose=least_clocks_together,
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
             block=threads_of_warps,
@@ -74,21 +87,22 @@ KERNELS = (
         "cuda",
         "gemm/16_split_k",
         entry="gemm",
-        idea="K in slices, a block each; the last of a tile adds up, in the order of the slices",
+        idea="K in slices, a block each; nobody must wait: the last of a tile adds up what the others have not",
         archs=("sm_80",),
         types=(BF16, FP16),
         layouts=_LAYOUTS,
-        configs=_LAST_ADDS,
-        choose=least_clocks_of_slices(together=False),
+        configs=_WHO_IS_THERE,
+        choose=least_clocks_while_there,
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
             block=threads_of_warps,
             grid=slices_of_tiles,
             shared=ring_of_tiles,
-            workspace=sums_of_slices,
+            programmatic=programmatic_or_not,
+            workspace=sums_of_warps,
         ),
         epilogues=_EPILOGUES,
-        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.INC")}),
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.ADD")}),
     ),
     Kernel(
         "ptx",

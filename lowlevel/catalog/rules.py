@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
-from lowlevel.catalog.entry import Config, Dim3
+from lowlevel.catalog.entry import Choose, Config, Dim3
 from lowlevel.hardware import FLOP_PER_CLOCK, Limits
 from lowlevel.problems.base import Problem
 
@@ -255,6 +256,20 @@ def sums_of_slices(config: Config, problem: Problem, limits: Limits) -> int:
     return ceil_div(4 * in_all, 128) * 128 + 4 * in_all * config["SPLITS"] * config["BM"] * config["BN"]
 
 
+def sums_of_warps(config: Config, problem: Problem, limits: Limits) -> int:
+    """Bytes for a line of 128 for each warp of each tile, and the fp32 sums of every block of `slices_of_tiles`. None
+    where a tile has one block."""
+    if config["SPLITS"] == 1:
+        return 0
+    in_all, _, _ = column_of_tiles(config, problem, limits)
+    warps = config["BM"] // config["WM"] * (config["BN"] // config["WN"])
+    return in_all * (128 * warps + 4 * config["SPLITS"] * config["BM"] * config["BN"])
+
+
+def programmatic_or_not(config: Config, problem: Problem, limits: Limits) -> bool:  # noqa: ARG001
+    return config["PDL"] > 0
+
+
 def sums_at_once(config: Config, problem: Problem, limits: Limits) -> int:
     """Bytes for a counter of every tile of a round, up to a multiple of 128, and the fp32 sums of every block of
     `slices_at_once`: twice where these have several rounds to make. None where a tile has one block."""
@@ -268,31 +283,60 @@ def sums_at_once(config: Config, problem: Problem, limits: Limits) -> int:
 
 
 #: What an SM reads from L2 in a clock while all SMs do, and while few do; bytes. How many products it adds up in a
-#: clock where nothing else limits it, and clocks until a block's sums have been seen by another and read. Rounded:
-#: they weigh configurations against each other, and predict nothing.
-_BYTES_WHEN_ALL_READ, _BYTES_WHEN_FEW_READ, _PRODUCTS, _HANDED_ON = 25, 50, 1200, 2000
+#: clock where nothing else limits it, clocks until a block's sums have been seen by another and read, and clocks from
+#: one call to the next that a programmatic launch saves. Rounded: they weigh configurations against each other, and
+#: predict nothing.
+_BYTES_WHEN_ALL_READ, _BYTES_WHEN_FEW_READ, _PRODUCTS, _HANDED_ON, _LAUNCHED = 25, 50, 1200, 2000, 1000
 
 
-def least_clocks_of_slices(together: bool):
-    """The configuration whose busiest SM should be done first: rounds of blocks that each read and multiply a slice,
-    and then the sums. `together`: the blocks of a tile share in adding up, else its last block does it alone."""
+def _clocks_of_a_slice(config: Config, problem: Problem) -> float:
+    """To read a slice from L2, or to multiply it."""
+    k_blocks = ceil_div(ceil_div(problem.dimensions["k"], config["BK"]), config["SPLITS"])
+    read = 2 * config["BK"] * (config["BM"] + config["BN"]) / _BYTES_WHEN_ALL_READ
+    return k_blocks * max(read, config["BM"] * config["BN"] * config["BK"] / _PRODUCTS)
 
-    def clocks(config: Config, problem: Problem, limits: Limits) -> float:
-        in_all, _, _ = column_of_tiles(config, problem, limits)
-        splits, elements = config["SPLITS"], config["BM"] * config["BN"]
-        k_blocks = ceil_div(ceil_div(problem.dimensions["k"], config["BK"]), splits)
-        read = 2 * config["BK"] * (config["BM"] + config["BN"]) / _BYTES_WHEN_ALL_READ
-        slice_ = k_blocks * max(read, elements * config["BK"] / _PRODUCTS)
-        if splits == 1:
-            return ceil_div(in_all, limits.sms) * slice_
-        sums = 4 * elements / _BYTES_WHEN_ALL_READ
-        if together:
-            return ceil_div(in_all, max(1, limits.sms // splits)) * (slice_ + _HANDED_ON + 2 * sums)
-        rounds = ceil_div(in_all * splits, limits.sms)
-        last = 4 * splits * elements * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
-        return rounds * (slice_ + sums) + _HANDED_ON + last
 
+def _clocks_together(config: Config, problem: Problem, limits: Limits) -> float:
+    """Of the busiest SM where the blocks of a tile share in adding up: tiles in rounds, a block an SM."""
+    in_all, _, _ = column_of_tiles(config, problem, limits)
+    rounds = ceil_div(in_all, max(1, limits.sms // config["SPLITS"]))
+    sums = 4 * config["BM"] * config["BN"] / _BYTES_WHEN_ALL_READ
+    handed_on = 0 if config["SPLITS"] == 1 else _HANDED_ON + 2 * sums
+    return rounds * (_clocks_of_a_slice(config, problem) + handed_on)
+
+
+def _clocks_alone(config: Config, problem: Problem, limits: Limits) -> float:
+    """Of the busiest SM where one block of a tile adds up."""
+    in_all, _, _ = column_of_tiles(config, problem, limits)
+    splits, elements = config["SPLITS"], config["BM"] * config["BN"]
+    rounds = ceil_div(in_all * splits, limits.sms)
+    if splits == 1:
+        return rounds * _clocks_of_a_slice(config, problem)
+    sums = 4 * elements / _BYTES_WHEN_ALL_READ
+    last = 4 * splits * elements * ceil_div(in_all, limits.sms) / _BYTES_WHEN_FEW_READ
+    return rounds * (_clocks_of_a_slice(config, problem) + sums) + _HANDED_ON + last
+
+
+def _clocks_while_there(config: Config, problem: Problem, limits: Limits) -> float:
+    """The same where whoever is there adds up: LOOKS > 0, and all blocks run at once. PDL = 2 wants a block for each
+    SM, neither more nor fewer."""
+    blocks = math.prod(slices_of_tiles(config, problem, limits))
+    if config["PDL"] > 0 and limits.capability < (9, 0) or config["PDL"] == 2 and blocks != limits.sms:
+        return math.inf
+    if config["LOOKS"] > 0 and blocks > limits.sms:
+        return math.inf
+    clocks = _clocks_together if config["LOOKS"] > 0 else _clocks_alone
+    return clocks(config, problem, limits) - (_LAUNCHED if config["PDL"] > 0 else 0)
+
+
+def _least(clocks: Callable[[Config, Problem, Limits], float]) -> Choose:
     def choose(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
         return min(range(len(configs)), key=lambda index: clocks(configs[index], problem, limits))
 
     return choose
+
+
+#: The configuration whose busiest SM should be done first: rounds of blocks that each read and multiply a slice, and
+#: then the sums.
+least_clocks_together = _least(_clocks_together)
+least_clocks_while_there = _least(_clocks_while_there)
