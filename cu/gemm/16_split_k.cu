@@ -16,7 +16,7 @@
 // Shared    7 stages x (8192 + 8192) = 114688 bytes, dynamic, 6 k-blocks in flight: two blocks fit on an SM.
 // Memory    workspace: for each warp of each tile a line of 128 bytes with its counts, zero before and after; then its
 //           sums of all slices, WM x WN floats each.
-// Numbers   LOOKS: how often a warp looks for the others. 0: the last warp adds up alone, for many tiles and few slices.
+// Numbers   LOOKS: how often a warp looks for the others. 0: the last adds up alone, for many tiles and few slices.
 //           PDL: programmatic launch, sm_90: the next call's blocks come before this one has ended, do what they can
 //           without memory, and wait. 1: when this call has multiplied; 2: as soon as all its blocks run. For 2 there
 //           must be two places for blocks on each SM, and as many blocks as SMs: then each call has one place on each
@@ -53,40 +53,48 @@ __device__ __forceinline__ int come(unsigned word) { return word % GONE; }
 __device__ __forceinline__ int gone(unsigned word) { return word / GONE; }
 
 struct Meeting {
-    int share;   // to be added up; -1: none
-    int left;    // so many of the shares 0, 1 ... have been left to this warp as well
-    bool closes; // no other warp will look at the word
+    int share;  // to be added up; -1: none
+    int left;   // so many of the shares 0, 1 ... have been left to this warp as well
 };
 
 // Counts this warp in, and looks LOOKS times for the others. A share is left only after all those before it, so that a
 // number says which have been; a warp that waits to leave waits for one that runs.
-// .release: what the warp wrote before is visible to whoever sees the count. .acquire: and the reverse. PTX ISA, 'Memory
-// Consistency Model'.
+// .release: what the warp wrote before is visible to whoever sees the count. .acquire: and the reverse. PTX ISA,
+// 'Memory Consistency Model'.
 __device__ __forceinline__ Meeting meet(unsigned* word) {
-    unsigned before = 0, to_do = 0;
+    unsigned to_do = 0;
     __syncwarp();  // all lanes have written before the first says so
     if (threadIdx.x % 32 == 0) {
+        unsigned before;
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(word), "r"(LOOKS > 0 ? COME : COME + GONE) : "memory");
+                     : "=r"(before) : "l"(word), "r"(COME) : "memory");
         const int share = come(before);
         unsigned now = before + COME;
-        to_do = share == SPLITS - 1 ? before / GONE * GONE + share : share;
-        if constexpr (LOOKS > 0) {
+        to_do = share == SPLITS - 1 ? before : share;
 #pragma unroll 1
-            for (int look = 0; come(now) < SPLITS && (look < LOOKS || gone(now) != share); ++look)
-                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
-            asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
-                         : "=r"(before) : "l"(word), "r"(GONE) : "memory");
+        for (int look = 0; LOOKS > 0 && come(now) < SPLITS && (look < LOOKS || gone(now) != share); ++look)
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+        if constexpr (LOOKS > 0) {
             if (come(now) < SPLITS) {  // it has looked often enough; but the last may have come at that moment
-                now = before;
+                asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+                             : "=r"(now) : "l"(word), "r"(GONE) : "memory");
                 __threadfence();
+            } else {
+                asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(GONE) : "memory");
             }
         }
         if (come(now) < SPLITS) to_do = ~0u;
     }
-    const unsigned all = __shfl_sync(~0u, to_do, 0);
+    to_do = __shfl_sync(~0u, to_do, 0);
     __syncwarp();  // no lane reads before the first has seen them all
-    return {all == ~0u ? -1 : come(all), gone(all), gone(before) == SPLITS - 1};
+    return {to_do == ~0u ? -1 : come(to_do), gone(to_do)};
+}
+
+// The word as it is now. Whoever is the last to have gone sees all gone, and so may others.
+__device__ __forceinline__ unsigned look_again(const unsigned* word) {
+    unsigned now;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+    return now;
 }
 
 __device__ __forceinline__ float4 of_lane_xor(float4 a, int bits) {
@@ -132,8 +140,9 @@ __device__ __forceinline__ void prefetch_slice(const Matrices& of, const TileOfC
                         (B_TRANSPOSED ? ks : columns) * BYTES, blockIdx.y, gridDim.y);
 }
 
+// A and B without __restrict__, which would promise that nobody writes them while a kernel runs that comes early.
 extern "C" __global__ void __launch_bounds__(THREADS, PDL == 2 ? 2 : 1)
-gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
+gemm(const Operand* A, const Operand* B, Output* C,
      int M, int N, int K, int lda, int ldb, int ldc, unsigned* workspace, Epilogue epilogue) {
     extern __shared__ float4 shared[];
     if constexpr (PDL == 2) launch_dependents();
@@ -165,17 +174,18 @@ gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __res
     if constexpr (SPLITS > 1) {
         unsigned* word = workspace + warp * 32;
         const Meeting meeting = meet(word);
-        if (meeting.share >= 0) {
-            if constexpr (LOOKS == 0) {
+        if (meeting.share < 0) return;
+        if constexpr (LOOKS == 0) {
 #pragma unroll 1
-                for (int first = 0; first < CHUNKS; first += TOGETHER) add_up(first, parts, to, epilogue);
-            } else {
+            for (int first = 0; first < CHUNKS; first += TOGETHER) add_up(first, parts, to, epilogue);
+            if (lane == 0) *word = 0;
+        } else {
+            const unsigned now = look_again(word);  // on its way while the warp adds up
 #pragma unroll 1
-                for (int share = meeting.share, left = meeting.left; share >= 0; share = --left)
+            for (int share = meeting.share, left = meeting.left; share >= 0; share = --left)
 #pragma unroll 1
-                    for (int chunk = share; chunk < CHUNKS; chunk += SPLITS) add_up(chunk, parts, to, epilogue);
-            }
+                for (int chunk = share; chunk < CHUNKS; chunk += SPLITS) add_up(chunk, parts, to, epilogue);
+            if (lane == 0 && gone(now) == SPLITS) *word = 0;
         }
-        if (meeting.closes && lane == 0) *word = 0;
     }
 }

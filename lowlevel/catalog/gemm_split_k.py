@@ -44,7 +44,7 @@ def _meet(tile, warp, stages, splits, looks, pdl=0, prefetch=0) -> dict[str, int
     return _split(tile, warp, stages, splits) | {"LOOKS": looks, "PDL": pdl, "PREFETCH": prefetch}
 
 
-#: PDL = 2 where blocks are as many as SMs: 132 of an H200, 4 tiles of 64 x 64. Who is alone adds up where tiles are many.
+#: PDL = 2 where blocks are as many as SMs: 132 of an H200, 4 tiles of 64 x 64. Where tiles are many, one adds up alone.
 _WHO_IS_THERE = (
     _meet((64, 64, 64), (32, 16), 7, 33, 64),
     _meet((64, 64, 64), (32, 16), 7, 33, 64, 2, 128),

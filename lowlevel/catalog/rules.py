@@ -321,7 +321,9 @@ def _clocks_while_there(config: Config, problem: Problem, limits: Limits) -> flo
     """The same where whoever is there adds up: LOOKS > 0, and all blocks run at once. PDL = 2 wants a block for each
     SM, neither more nor fewer."""
     blocks = math.prod(slices_of_tiles(config, problem, limits))
-    if config["PDL"] > 0 and limits.capability < (9, 0) or config["PDL"] == 2 and blocks != limits.sms:
+    if config["PDL"] > 0 and limits.capability < (9, 0):
+        return math.inf
+    if config["PDL"] == 2 and blocks != limits.sms:
         return math.inf
     if config["LOOKS"] > 0 and blocks > limits.sms:
         return math.inf

@@ -8,6 +8,7 @@ from lowlevel import catalog, hardware
 from lowlevel.catalog import rules
 from lowlevel.catalog.select import all_variants, select
 from lowlevel.commands.verify import problems_of
+from lowlevel.contender import launch_shape
 from lowlevel.dtypes import BF16, ELEMENTS, INT8, MOVE16, MOVE32, TF32
 from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import Gemm
@@ -87,6 +88,41 @@ def test_a_block_for_each_slice_and_a_place_for_its_sums():
     assert rules.sums_of_slices(SPLIT | {"SPLITS": 1}, FEW_TILES, LIMITS) == 0
     many = Gemm(33 * 32, 64, 1, BF16, "NT")  # 33 counters are 132 bytes
     assert rules.sums_of_slices(SPLIT, many, LIMITS) == 256 + 33 * 16 * 32 * 64 * 4
+
+
+def test_a_line_for_each_warp_and_a_place_for_its_sums():
+    meeting = SPLIT | {"WM": 16, "WN": 16}  # 8 warps
+    assert rules.sums_of_warps(meeting, FEW_TILES, LIMITS) == 8 * 8 * 128 + 8 * 16 * 32 * 64 * 4
+    assert rules.sums_of_warps(meeting | {"SPLITS": 1}, FEW_TILES, LIMITS) == 0
+
+
+def test_a_programmatic_launch_is_taken_where_it_is_to_be_had_and_each_sm_has_one_block():
+    """33 slices of 4 tiles are a block for each of an H200's 132 SMs, and not for each of 114."""
+    variant = select(["cuda:gemm/16_split_k"])[0]
+    taken = {gpu: variant.suited(FEW_TILES, hardware.find(gpu)) for gpu in ("A100 SXM 80GB", "H100 PCIe", "H200")}
+    assert [v.config["PDL"] for v in taken.values()] == [0, 0, 2]
+    assert variant.suited(Gemm(128, 64, 16384, BF16, "NT"), LIMITS).config["PDL"] == 0
+    for gpu, suited in taken.items():
+        limits = hardware.find(gpu)
+        shape = launch_shape(variant.kernel.launch, suited.config, FEW_TILES, limits)
+        assert shape.programmatic == (suited.config["PDL"] > 0)
+        assert math.prod(shape.grid) == limits.sms or not shape.programmatic
+
+
+def test_two_calls_have_two_places_on_an_sm_and_three_have_not():
+    limits = hardware.find("H200")
+    for config in select(["cuda:gemm/16_split_k"])[0].kernel.configs:
+        if config["PDL"] == 2:
+            a_block = rules.ring_of_tiles(config, FEW_TILES, limits) + limits.shared_reserved
+            assert limits.shared_per_sm // a_block == 2
+
+
+def test_blocks_look_for_others_only_where_all_run_at_once():
+    variant = select(["cuda:gemm/16_split_k"])[0]
+    for m, n, k in ((128, 128, 16384), (512, 512, 4096), (1024, 1024, 65536), (64, 64 * 17, 2**20)):
+        problem = Gemm(m, n, k, BF16, "NT")
+        config = variant.suited(problem, LIMITS).config
+        assert config["LOOKS"] == 0 or math.prod(rules.slices_of_tiles(config, problem, LIMITS)) <= LIMITS.sms
 
 
 @pytest.mark.parametrize(("m", "blocks", "sets"), [(32, 16, 1), (32 * 8, 128, 1), (32 * 9, 128, 2), (10**6, 128, 2)])
