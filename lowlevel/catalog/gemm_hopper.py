@@ -1,9 +1,18 @@
 """The matmul ladder on Hopper's tensor cores: TMA and wgmma, for sm_90a alone."""
 
-from lowlevel.catalog.boxes import operand_tile
+from lowlevel.catalog.boxes import operand_tile, output_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch
 from lowlevel.catalog.repack import REPACK, bytes_of_copies
-from lowlevel.catalog.rules import column_of_tiles, owner_of_wgmma, ring_of_boxes, warpgroup_for_64_rows
+from lowlevel.catalog.rules import (
+    cluster_along_m,
+    column_of_tiles,
+    owner_of_wgmma,
+    ring_and_boxes_of_c,
+    ring_of_boxes,
+    threads_with_a_producer,
+    tiles_in_rounds,
+    warpgroup_for_64_rows,
+)
 from lowlevel.dtypes import BF16, FP16
 
 _PARAMS = ("map_A", "map_B", "C", "M", "N", "K", "ldc")
@@ -11,7 +20,11 @@ _FINISHED = (*_PARAMS, "epilogue")
 _EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
 _LAYOUTS = ("NT", "NN", "TN", "TT")
 _INPUT_BOXES = {"A": operand_tile("A"), "B": operand_tile("B")}
+_ALL_BOXES = _INPUT_BOXES | {"C": output_tile(rows=16)}
+_STORED = ("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "epilogue")
 _SQUARE = {"BM": 128, "BN": 128, "BK": 64}
+_WIDE = {"BM": 128, "BN": 256, "BK": 64}
+_SASS = ("UTMALDG.2D", "SYNCS", "HGMMA.64x256x16.F32")
 _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_of_boxes, workspace=bytes_of_copies)
 
 KERNELS: tuple[Kernel, ...] = (
@@ -48,5 +61,78 @@ KERNELS: tuple[Kernel, ...] = (
         epilogues=_EPILOGUES,
         owner=owner_of_wgmma,
         expect=Expect(sass={"sm_90a": ("UTMALDG.2D", "SYNCS", "HGMMA.64x128x16.F32")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/22_warp_specialised",
+        entry="gemm",
+        idea="one warpgroup copies, two multiply with its registers: a tile twice as large, and nobody waits for all",
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=_LAYOUTS,
+        configs=(_WIDE | {"STAGES": 4}, _WIDE | {"STAGES": 3}, _SQUARE | {"STAGES": 6}),
+        params=_FINISHED,
+        launch=Launch(
+            block=threads_with_a_producer, grid=column_of_tiles, shared=ring_of_boxes, workspace=bytes_of_copies
+        ),
+        before=REPACK,
+        boxes=_INPUT_BOXES,
+        epilogues=_EPILOGUES,
+        owner=owner_of_wgmma,
+        expect=Expect(sass={"sm_90a": (*_SASS, "USETMAXREG")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/23_persistent",
+        entry="gemm",
+        idea="a block stays: the next tile's copies and the last one's stores run while this one is multiplied",
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=_LAYOUTS,
+        configs=(
+            _WIDE | {"STAGES": 4, "GROUP": 16},
+            _WIDE | {"STAGES": 4, "GROUP": 8},
+            _SQUARE | {"STAGES": 6, "GROUP": 16},
+        ),
+        params=_STORED,
+        launch=Launch(
+            block=threads_with_a_producer, grid=tiles_in_rounds, shared=ring_and_boxes_of_c, workspace=bytes_of_copies
+        ),
+        before=REPACK,
+        boxes=_ALL_BOXES,
+        epilogues=_EPILOGUES,
+        owner=owner_of_wgmma,
+        expect=Expect(sass={"sm_90a": (*_SASS, "USETMAXREG", "STSM.16.M88.4", "UTMASTG.2D")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/24_cluster",
+        entry="gemm",
+        idea="a cluster of two blocks reads what both need once: each asks for half of it, delivered to both",
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=_LAYOUTS,
+        configs=(
+            _WIDE | {"STAGES": 4, "GROUP": 8, "CLUSTER": 2},
+            _WIDE | {"STAGES": 4, "GROUP": 4, "CLUSTER": 2},
+            _SQUARE | {"STAGES": 6, "GROUP": 8, "CLUSTER": 2},
+        ),
+        params=_STORED,
+        launch=Launch(
+            block=threads_with_a_producer,
+            grid=tiles_in_rounds,
+            shared=ring_and_boxes_of_c,
+            cluster=cluster_along_m,
+            workspace=bytes_of_copies,
+        ),
+        before=REPACK,
+        boxes=_ALL_BOXES | {"B": operand_tile("B", shared_by="CLUSTER")},
+        epilogues=_EPILOGUES,
+        owner=owner_of_wgmma,
+        expect=Expect(
+            sass={
+                "sm_90a": (*_SASS, "USETMAXREG", "STSM.16.M88.4", "UTMASTG.2D", "UTMALDG.2D.MULTICAST", "UCGABAR_ARV")
+            }
+        ),
     ),
 )

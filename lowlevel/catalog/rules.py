@@ -81,6 +81,11 @@ def warpgroup_for_64_rows(config: Config, problem: Problem, limits: Limits) -> i
     return 2 * config["BM"]
 
 
+def threads_with_a_producer(config: Config, problem: Problem, limits: Limits) -> int:
+    """The same and a warpgroup more, which copies."""
+    return warpgroup_for_64_rows(config, problem, limits) + 128
+
+
 def column_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
     """A block for each tile in one dimension, for a kernel that orders its tiles itself."""
     along_n, along_m, _ = tiles(config, problem, limits)
@@ -104,6 +109,28 @@ def ring_of_boxes(config: Config, problem: Problem, limits: Limits) -> int:  # n
     rows_a = config["BM"] if problem.layout[0] == "N" else 64 * ceil_div(config["BM"], 64)
     rows_b = config["BN"] if problem.layout[1] == "T" else 64 * ceil_div(config["BN"], 64)
     return config.get("STAGES", 1) * (128 * (rows_a + rows_b) + 16)
+
+
+def ring_and_boxes_of_c(config: Config, problem: Problem, limits: Limits) -> int:
+    """Bytes of `ring_of_boxes`, and for each warp's 16 rows of the tile two boxes of 16 x 64 elements of C."""
+    return ring_of_boxes(config, problem, limits) + config["BM"] // 16 * 2 * (16 * 64 * 2)
+
+
+def tiles_in_rounds(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    """Blocks that stay and take tile after tile, in clusters of CLUSTER below each other, if there is such a number.
+
+    No more than there are SMs, and as few as need no more rounds: 2048 tiles are 16 rounds of 132 blocks, or of 128.
+    """
+    cluster = config.get("CLUSTER", 1)
+    m, n = problem.dimensions["m"], problem.dimensions["n"]
+    taken = ceil_div(m, cluster * config["BM"]) * ceil_div(n, config["BN"])
+    rounds = ceil_div(taken, max(1, limits.sms // cluster))
+    return (ceil_div(taken, rounds) * cluster, 1, 1)
+
+
+def cluster_along_m(config: Config, problem: Problem, limits: Limits) -> Dim3:  # noqa: ARG001
+    """CLUSTER blocks, in the grid one behind the other."""
+    return (config["CLUSTER"], 1, 1)
 
 
 #: Hopper's rate of mma.sync, of what `FLOP_PER_CLOCK` says for wgmma: 2709 FLOP a clock and SM measured on an H200 with
