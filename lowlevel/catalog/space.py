@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from lowlevel.catalog import fast
 from lowlevel.dtypes import ELEMENTS, Type
 
 if TYPE_CHECKING:
@@ -154,3 +155,49 @@ def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> s
     if copies > 2 * (k_slice - 1):
         return "a k-block is too short to start its copies in"
     return over_registers(config["WM"] * config["WN"] // 32 + 2 * (16 + 8), threads, 1, limits)
+
+
+#: setmaxnreg moves registers among a block's threads, but makes none: what all hold after it must have been theirs.
+def over_trade(groups: int, kept: int, taken: int, limits: Limits) -> str | None:
+    """Refuses a trade among `groups` warpgroups of consumers, who take `taken` registers a thread, and the producer's,
+    which keeps `kept`: takers would wait for ever."""
+    at_start = min(MOST_REGISTERS, limits.registers_per_sm // (128 * (groups + 1))) // 8 * 8
+    if kept + groups * taken > at_start * (groups + 1):
+        return "setmaxnreg takes more registers than the block starts with"
+    return None
+
+
+def empty_arrivals(config: Config) -> int:
+    """Arrivals that complete a phase of a stage's `empty`: of every warp that reads it, in each block of the cluster
+    that one block's copies reach."""
+    return 4 * fast.sharers(config) * fast.cluster_size(config)
+
+
+def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
+    """`gemm/25_fast`'s static_asserts, its barriers, and its registers."""
+    consumers, sharers, overlap = config["CONSUMERS"], fast.sharers(config), config["OVERLAP"]
+    if config["BK"] != 64 or config["BN"] % 16 or config["BN"] > 256:
+        return "BK is not 64, or BN no multiple of 16 up to 256: what wgmma and the swizzle take"
+    if config["BM"] not in (64 * sharers, 128 * sharers):
+        return "BM is not one or two blocks of 64 rows for each warpgroup of consumers"
+    if config["PINGPONG"] and (consumers != 2 or overlap):
+        return "PINGPONG takes two consumers, which hide each other's stores: OVERLAP=0"
+    if overlap == 2 and config["BM"] != 128 * sharers:
+        return "OVERLAP=2 stores one block of 64 rows while another is multiplied: two a warpgroup"
+    if config["GPC"] and fast.cluster_size(config) != 2:
+        return "GPC counts clusters of two"
+    if empty_arrivals(config) >= 2**20:
+        return "a barrier counts to 2^20 - 1"
+    return _over_fast_registers(config, problem, limits)
+
+
+def _over_fast_registers(config: Config, problem: Problem, limits: Limits) -> str | None:
+    """Sums, and what is packed of them: all of a tile with OVERLAP=1, else a box."""
+    sums, threads = fast.sums_of_a_thread(config), fast.fast_threads(config, problem, limits)
+    packed = sums // 2 if config["OVERLAP"] == 1 else fast.box_columns(config) // 4
+    if not fast.trades_registers(config):
+        return over_registers(sums + packed, threads, 1, limits)
+    kept, taken = fast.registers_after_trade(config)
+    if broken := over_trade(config["CONSUMERS"], kept, taken, limits):
+        return broken
+    return "more sums and fragments than the registers hold" if sums + packed + ADDRESSES > taken else None

@@ -1,0 +1,160 @@
+"""The callables of `gemm/25_fast`: pure functions of its numbers, as the head of its file explains them.
+
+Tiles of a cluster are CLUSTER_M x CLUSTER_N of a block's. A persistent cluster takes one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowlevel.catalog.entry import Config, Dim3
+from lowlevel.catalog.rules import ceil_div
+from lowlevel.hardware import Limits
+from lowlevel.problems.base import Problem
+from lowlevel.tensormap import TensorMap
+
+#: Rows of m that one wgmma multiplies, threads that do it together, bytes of a row of an operand's tile, and bytes of
+#: 64 such rows.
+ROWS, WARPGROUP, ROW_BYTES, BLOCK_BYTES = 64, 128, 128, 8192
+#: Clusters of two that every GPC of a whole Hopper has room for: cu/include/gpc_claim.cuh.
+COLUMN = 8
+#: Sums of a thread from which on an equal share of the registers does not hold them beside addresses.
+SUMS_OF_AN_EQUAL_SHARE = 96
+
+
+def cluster_size(config: Config) -> int:
+    return config["CLUSTER_M"] * config["CLUSTER_N"]
+
+
+def cluster_of(config: Config, problem: Problem, limits: Limits) -> Dim3 | None:  # noqa: ARG001
+    """Two blocks, or none."""
+    return (cluster_size(config), 1, 1) if cluster_size(config) > 1 else None
+
+
+def sharers(config: Config) -> int:
+    """Warpgroups that share a tile."""
+    return 1 if config["PINGPONG"] else config["CONSUMERS"]
+
+
+def sums_of_a_thread(config: Config) -> int:
+    return config["BM"] * config["BN"] // (sharers(config) * WARPGROUP)
+
+
+def trades_registers(config: Config) -> bool:
+    """Whether the producer is a warpgroup that hands registers to the consumers."""
+    return config["CONSUMERS"] == 2 and sums_of_a_thread(config) > SUMS_OF_AN_EQUAL_SHARE
+
+
+def registers_after_trade(config: Config) -> tuple[int, int]:
+    """(producer's, consumers') registers a thread after setmaxnreg."""
+    return (24, 240) if sums_of_a_thread(config) > 128 else (40, 232)
+
+
+def fast_threads(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """The consumers' warpgroups, and a warp or a warpgroup that copies."""
+    return WARPGROUP * config["CONSUMERS"] + (WARPGROUP if trades_registers(config) else 32)
+
+
+def box_columns(config: Config) -> int:
+    """Columns of C that a warp stores at a time: 64, or all where that does not divide them."""
+    return 64 if config["BN"] % 64 == 0 else config["BN"]
+
+
+def tile_bytes(config: Config, problem: Problem) -> int:
+    """Bytes of A's and B's tile of a stage. An MN-major tile of B is whole blocks of 64 columns."""
+    b_rows = config["BN"] if problem.layout[1] == "T" else ceil_div(config["BN"], ROWS) * ROWS
+    return ROW_BYTES * (config["BM"] + b_rows)
+
+
+def fast_shared(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """The ring, every consumer warp's boxes, two barriers a stage, and the claimed place."""
+    boxes = 4 * config["CONSUMERS"] * config["STORE_BOXES"] * 16 * box_columns(config) * 2
+    return config["STAGES"] * (tile_bytes(config, problem) + 16) + boxes + 16
+
+
+def box_of_c(config: Config, problem: Problem, limits: Limits) -> TensorMap | None:  # noqa: ARG001
+    from lowlevel.catalog.boxes import output_tile
+
+    return output_tile(16, box_columns(config))(config, problem, limits)
+
+
+def cluster_tiles(config: Config, problem: Problem) -> int:
+    m, n = problem.dimensions["m"], problem.dimensions["n"]
+    along_m = ceil_div(m, config["BM"] * config["CLUSTER_M"])
+    return along_m * ceil_div(n, config["BN"] * config["CLUSTER_N"])
+
+
+def clusters_at_once(config: Config, limits: Limits) -> int:
+    """Clusters that are there at once, one block an SM. GPC = 1: whole columns of eight."""
+    most = max(1, limits.sms // cluster_size(config))
+    return most // COLUMN * COLUMN if config["GPC"] == 1 and most >= COLUMN else most
+
+
+def clusters_launched(config: Config, problem: Problem, limits: Limits) -> int:
+    """Where places are in columns, all that are there at once, if there are tiles for them; else no more than it takes
+    to be done in as many waves: the others would only draw power."""
+    tiles, most = cluster_tiles(config, problem), clusters_at_once(config, limits)
+    return min(tiles, most) if config["GPC"] else ceil_div(tiles, ceil_div(tiles, most))
+
+
+def fast_grid(config: Config, problem: Problem, limits: Limits) -> Dim3:
+    return (cluster_size(config) * clusters_launched(config, problem, limits), 1, 1)
+
+
+def claim_counters(config: Config, problem: Problem, limits: Limits) -> int:
+    """Bytes of the counters of places: one of claims and one for each column of eight."""
+    return 4 * (1 + ceil_div(clusters_launched(config, problem, limits), COLUMN)) if config["GPC"] else 0
+
+
+def programmatic(config: Config, problem: Problem, limits: Limits) -> bool:  # noqa: ARG001
+    return bool(config["PDL"])
+
+
+def owner_in_warpgroups(config: Config, row: int, column: int) -> int:
+    """The thread whose sums hold an element: blocks of 64 rows are dealt out to the warpgroups that share the tile; of
+    one, warp w has rows 16 w .. 16 w + 15, and of eight of them row r is held by lanes 4 r .. 4 r + 3. Of consumers
+    that take turns, the first is named."""
+    row, column = row % config["BM"], column % config["BN"]
+    group = row * sharers(config) // config["BM"]
+    return WARPGROUP * group + row % ROWS // 16 * 32 + row % 8 * 4 + column % 8 // 2
+
+
+#: What the rule below counts with: bytes a clock into an SM; bytes a clock of its stores; clocks of a launch before the
+#: first product; clocks between the last product of a tile and the first of the next; clocks of a claim; what a clock
+#: grows by for each row of operands fetched for a sum, in long products, where power sets it; what of the rows the
+#: clusters of a GPC read once together; and how long 'long' is. Read off measurements on an H200; they weigh
+#: configurations against each other, and predict nothing.
+_LOADED, _STORED, _START, _CLAIM, _PER_ROW, _ONCE, _LONG = 64, 32, 2000, 2500, 25.0, 0.8, 150_000
+_BETWEEN = {"overlap 0": 1500, "overlap 1": 700, "overlap 2": 700, "in turn": 300}
+
+
+def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
+    """Clocks of the busiest SM."""
+    bm, bn, waves = config["BM"], config["BN"], _waves(config, problem, limits)
+    k_blocks = ceil_div(problem.dimensions["k"], config["BK"])
+    main_loop = k_blocks * max(bm * bn / 32, tile_bytes(config, problem) / _LOADED)
+    store = 2 * bm * bn / _STORED
+    if config["PINGPONG"]:
+        tile = max(main_loop, (main_loop + store) / 2) + _BETWEEN["in turn"]
+    elif config["OVERLAP"]:
+        tile = max(main_loop + _BETWEEN[f"overlap {config['OVERLAP']}"], store)
+    else:
+        tile = main_loop + _BETWEEN["overlap 0"] + store
+    clocks = waves * tile
+    rows = bm / config["CLUSTER_N"] + bn / config["CLUSTER_M"]
+    power = _PER_ROW * rows / (bm * bn) * (_ONCE if config["GPC"] else 1) * min(1.0, clocks / _LONG)
+    return clocks * (1 + power) + store + (_CLAIM if config["GPC"] else 0) + (0 if config["PDL"] else _START)
+
+
+def _waves(config: Config, problem: Problem, limits: Limits) -> int:
+    return ceil_div(cluster_tiles(config, problem), clusters_at_once(config, limits))
+
+
+def fewest_clocks(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
+    """Of the configurations that fit, the one whose busiest SM should be done first."""
+
+    def clocks(index: int) -> float:
+        fits = fast_shared(configs[index], problem, limits) <= limits.shared_per_block_optin
+        return fast_clocks(configs[index], problem, limits) if fits else float("inf")
+
+    return min(range(len(configs)), key=clocks)
