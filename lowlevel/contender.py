@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from lowlevel import gpc
 from lowlevel.catalog.entry import Launch, Sized, Variant
 from lowlevel.catalog.repack import Copy, bytes_of_copies, copies
 from lowlevel.device.protocol import Argument, Buffer, Device, LaunchShape, Module, Stream
@@ -107,6 +108,8 @@ def epilogue_parameter(problem: Problem, buffers: Mapping[str, Buffer]) -> np.vo
 
 #: In place of a tensor map that cannot be: the kernel is passed it, and does not use it.
 NO_MAP = np.zeros(1, "V128")[0]
+#: In place of a buffer that a configuration does not read.
+NOTHING = np.uint64(0)
 
 
 class Values:
@@ -115,7 +118,7 @@ class Values:
     Operand names (A, B, C, bias ...) are buffers; M, N, K, lda ... are the problem's scalars; `map_A` is the
     tensor map of operand A that the entry's boxes, or else the problem, describe under the variant's configuration, or
     of its copy where TMA cannot take it as it is; `workspace` is scratch memory, zeroed once; `epilogue` is the struct
-    of what happens to a sum on its way out. Of a copy of A, `packed_A` is its memory, in the workspace before what
+    of what happens to a sum on its way out; `gpc_of_sm` has a byte for every SM, its GPC's number. Of a copy of A, `packed_A` is its memory, in the workspace before what
     `workspace` stands for, `ld_packed_A` its leading dimension, `rows_A` and `columns_A` its size.
     """
 
@@ -138,11 +141,13 @@ class Values:
             return self._copy(name.removeprefix("packed_"))
         if name == "workspace":
             return self._own_scratch()
+        if name == "gpc_of_sm":
+            return gpc.table(self._device) if self._variant.config["GPC"] else NOTHING
         if name == "epilogue":
             return epilogue_parameter(self._problem, self._buffers)
         raise UsageError(
             f"{self._variant.kernel.label}: the binder knows no parameter '{name}'; it knows "
-            f"{', '.join([*self._buffers, *self._scalars, 'map_<operand>', 'workspace', 'epilogue'])}"
+            f"{', '.join([*self._buffers, *self._scalars, 'map_<operand>', 'workspace', 'gpc_of_sm', 'epilogue'])}"
         )
 
     def _evaluate(self, value: object | Sized) -> object:

@@ -80,7 +80,7 @@ def table(device: Device) -> Buffer:
     if device not in _tables:
         buffer = device.allocate(device.limits.sms)
         buffer.fill(0)
-        if {"clusters", "time"} <= device.capabilities:
+        if {"clusters", "time"} <= getattr(device, "capabilities", frozenset()):
             buffer.upload(probe(device))
         device.synchronize()
         _tables[device] = buffer

@@ -40,6 +40,7 @@
 #include "named_barrier.cuh"
 #include "programmatic.cuh"
 #include "registers.cuh"
+#include "repack.cuh"
 #include "stage_ring.cuh"
 #include "tma_tile.cuh"
 #include "wgmma.cuh"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowlevel.catalog.boxes import output_tile
 from lowlevel.catalog.entry import Config, Dim3
 from lowlevel.catalog.rules import ceil_div
 from lowlevel.hardware import Limits
@@ -73,8 +74,6 @@ def fast_shared(config: Config, problem: Problem, limits: Limits) -> int:  # noq
 
 
 def box_of_c(config: Config, problem: Problem, limits: Limits) -> TensorMap | None:  # noqa: ARG001
-    from lowlevel.catalog.boxes import output_tile
-
     return output_tile(16, box_columns(config))(config, problem, limits)
 
 

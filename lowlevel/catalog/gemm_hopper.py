@@ -1,8 +1,19 @@
 """The matmul ladder on Hopper's tensor cores: TMA and wgmma, for sm_90a alone."""
 
 from lowlevel.catalog.boxes import operand_tile, output_tile
-from lowlevel.catalog.entry import Expect, Kernel, Launch
-from lowlevel.catalog.repack import REPACK, bytes_of_copies
+from lowlevel.catalog.entry import Config, Expect, Kernel, Launch
+from lowlevel.catalog.fast import (
+    box_of_c,
+    claim_counters,
+    cluster_of,
+    fast_grid,
+    fast_shared,
+    fast_threads,
+    fewest_clocks,
+    owner_in_warpgroups,
+    programmatic,
+)
+from lowlevel.catalog.repack import REPACK, behind_copies, bytes_of_copies
 from lowlevel.catalog.rules import (
     cluster_along_m,
     column_of_tiles,
@@ -13,6 +24,7 @@ from lowlevel.catalog.rules import (
     tiles_in_rounds,
     warpgroup_for_64_rows,
 )
+from lowlevel.catalog.space import admits_fast
 from lowlevel.dtypes import BF16, FP16
 
 _PARAMS = ("map_A", "map_B", "C", "M", "N", "K", "ldc")
@@ -26,6 +38,46 @@ _SQUARE = {"BM": 128, "BN": 128, "BK": 64}
 _WIDE = {"BM": 128, "BN": 256, "BK": 64}
 _SASS = ("UTMALDG.2D", "SYNCS", "HGMMA.64x256x16.F32")
 _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_of_boxes, workspace=bytes_of_copies)
+
+
+def _fast(tile: tuple[int, int], stages: int, cluster: tuple[int, int] = (1, 1), **others: int) -> Config:
+    """Two consumers that share a tile, two boxes a warp, strips of eight tiles of columns, and nothing else."""
+    (m, n), (along_m, along_n) = tile, cluster
+    numbers = {"BM": m, "BN": n, "BK": 64, "STAGES": stages, "CONSUMERS": 2, "PINGPONG": 0}
+    numbers |= {"CLUSTER_M": along_m, "CLUSTER_N": along_n, "STORE_BOXES": 2, "OVERLAP": 0}
+    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0} | others
+
+
+_SMALL = {"CONSUMERS": 1, "PDL": 1}
+#: Clusters of 2 x 1 share B and run along n; those of 1 x 2 share A and run along m.
+_FAST = (
+    _fast((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
+    _fast((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
+    _fast((256, 128), 4, (1, 2), OVERLAP=2, ALONG_N=0, PDL=1),
+    _fast((128, 256), 4, (2, 1), OVERLAP=1, PDL=1),
+    _fast((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, GPC=1, PDL=1),
+    _fast((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, PDL=1),
+    _fast((128, 128), 6, (2, 1), PINGPONG=1, PDL=1),
+    _fast((128, 144), 4, PINGPONG=1, PDL=1),
+    _fast((128, 144), 4, PINGPONG=1, STORE_BOXES=1, PDL=1),
+    _fast((64, 128), 8, **_SMALL),
+    _fast((64, 64), 8, **_SMALL),
+)
+#: Numbers not here keep the first configuration's value: BK, GROUP.
+_FAST_SPACE = {
+    "BM": (64, 128, 256),
+    "BN": (64, 128, 144, 160, 176, 192, 256),
+    "STAGES": (3, 4, 5, 6, 8),
+    "CONSUMERS": (1, 2),
+    "PINGPONG": (0, 1),
+    "CLUSTER_M": (1, 2),
+    "CLUSTER_N": (1, 2),
+    "STORE_BOXES": (1, 2),
+    "OVERLAP": (0, 1, 2),
+    "ALONG_N": (0, 1),
+    "GPC": (0, 1),
+    "PDL": (1,),
+}
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
@@ -134,5 +186,32 @@ KERNELS: tuple[Kernel, ...] = (
                 "sm_90a": (*_SASS, "USETMAXREG", "STSM.16.M88.4", "UTMASTG.2D", "UTMALDG.2D.MULTICAST", "UCGABAR_ARV")
             }
         ),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/25_fast",
+        entry="gemm",
+        idea="one source for every size: tiles, clusters, who multiplies while who stores, and neighbours on one GPC",
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=_LAYOUTS,
+        configs=_FAST,
+        choose=fewest_clocks,
+        space=_FAST_SPACE,
+        admits=admits_fast,
+        params=("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm", "epilogue"),
+        launch=Launch(
+            block=fast_threads,
+            grid=fast_grid,
+            shared=fast_shared,
+            cluster=cluster_of,
+            programmatic=programmatic,
+            workspace=behind_copies(claim_counters),
+        ),
+        before=REPACK,
+        boxes={"A": operand_tile("A", "CLUSTER_N"), "B": operand_tile("B", "CLUSTER_M"), "C": box_of_c},
+        epilogues=_EPILOGUES,
+        owner=owner_in_warpgroups,
+        expect=Expect(sass={"sm_90a": ("UTMALDG.2D.MULTICAST", "UTMASTG.2D", "STSM.16.M88.4", "HGMMA", "USETMAXREG")}),
     ),
 )

@@ -150,7 +150,7 @@ def check_shape(function: Function, shape: LaunchShape, limits: Limits, blocks_p
             f"{total}, a block of {limits.name} has at most {limits.shared_per_block_optin}"
         )
     if shape.cluster:
-        _check_cluster(name, shape, limits)
+        _check_cluster(name, shape, limits, 16 if getattr(function, "large_clusters", False) else limits.max_cluster)
     if shape.programmatic and limits.capability < (9, 0):
         raise UsageError(f"{name}: programmatic serialization needs sm_90, {limits.name} is {limits.arch}")
     if shape.cooperative:
@@ -175,12 +175,12 @@ def _check_threads(function: Function, shape: LaunchShape, limits: Limits) -> No
         raise UsageError(f"{name}: {threads} threads a block, its __launch_bounds__ allow {function.max_threads}")
 
 
-def _check_cluster(name: str, shape: LaunchShape, limits: Limits) -> None:
+def _check_cluster(name: str, shape: LaunchShape, limits: Limits, most: int) -> None:
     size = int(np.prod(shape.cluster))
     if limits.capability < (9, 0):
         raise UsageError(f"{name}: clusters need sm_90, {limits.name} is {limits.arch}")
-    if not 1 <= size <= limits.max_cluster:
-        raise UsageError(f"{name}: a cluster of {size} blocks, the limit is {limits.max_cluster}")
+    if not 1 <= size <= most:
+        raise UsageError(f"{name}: a cluster of {size} blocks, the limit is {most}")
     for axis, blocks, cluster in zip("xyz", shape.grid, shape.cluster, strict=True):
         if cluster < 1 or blocks % cluster:
             raise UsageError(f"{name}: grid {axis} is {blocks}, not a multiple of the cluster's {cluster}")

@@ -25,6 +25,7 @@ class Function:
         self.local = self._get(attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
         self.max_threads = self._get(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
         self._allowed_shared = self._get(attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        self.large_clusters = False
 
     def _get(self, attribute) -> int:
         return check(self.driver.cuFuncGetAttribute(attribute, self.native), f"reading attributes of {self.name}")
@@ -40,6 +41,13 @@ class Function:
         doing = f"allowing {self.name} {dynamic} bytes of dynamic shared memory"
         check(self.driver.cuFuncSetAttribute(self.native, attribute, dynamic), doing)
         self._allowed_shared = dynamic
+
+
+    def allow_large_clusters(self) -> None:
+        """Lets clusters have 16 blocks, which not every GPU can place."""
+        attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        check(self.driver.cuFuncSetAttribute(self.native, attribute, 1), f"allowing {self.name} clusters of 16")
+        self.large_clusters = True
 
 
 class Module:
