@@ -119,9 +119,13 @@ def open_file(path: Path, limits: Limits) -> Tuned:
 
 
 def candidates(variant: Variant, problem: Gemm, limits: Limits, count: int) -> list[Variant]:
-    """The configurations to try: the entry's, then the best of the space by the cost model, `count` together."""
+    """The configurations to try: the entry's, then the best of the space by the kernel's own count of clocks or else by
+    the cost model, `count` together."""
     points = space.points(variant.kernel, problem, limits)
-    ranked = [config for config, _ in model.rank(variant.kernel, points, problem, limits)]
+    if clocks := variant.kernel.clocks:
+        ranked = sorted(points, key=lambda config: clocks(config, problem, limits))
+    else:
+        ranked = [config for config, _ in model.rank(variant.kernel, points, problem, limits)]
     listed = [config for config in ranked if config in variant.kernel.configs_of(variant.type)]
     others = [config for config in ranked if config not in listed]
     return [at(variant, config) for config in (*listed, *others)][: max(count, len(listed))]

@@ -322,7 +322,9 @@ __device__ __forceinline__ void consume_halves(Reader reader, Writer writer, Wor
     writer.store_block(acc[BLOCKS - 1], 1, m, n);
 }
 
-// Barriers, and this cluster's place among all. Every thread returns after they can be used.
+// Barriers, and this cluster's place among all. Every thread returns after they can be used. Of the producer's warps
+// only the first needs the place, and nobody waits for the others: they do not read it, since the memory that it is in
+// may be gone.
 __device__ __forceinline__ int begin_block(Shared shared, int* counters, const unsigned char* gpc_of_sm) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
@@ -335,6 +337,7 @@ __device__ __forceinline__ int begin_block(Shared shared, int* counters, const u
     }
     if (GPC) {
         cluster_barrier();
+        if (threadIdx.x >= 128 * CONSUMERS + 32) return 0;
         return load_shared_cluster(map_to_rank(shared_address(shared.place()), 0));
     }
     if (CLUSTER > 1) {

@@ -118,31 +118,42 @@ def owner_in_warpgroups(config: Config, row: int, column: int) -> int:
     return WARPGROUP * group + row % ROWS // 16 * 32 + row % 8 * 4 + column % 8 // 2
 
 
-#: What the rule below counts with: bytes a clock into an SM; bytes a clock of its stores; clocks of a launch before the
-#: first product; clocks between the last product of a tile and the first of the next; clocks of a claim; what a clock
-#: grows by for each row of operands fetched for a sum, in long products, where power sets it; what of the rows the
-#: clusters of a GPC read once together; and how long 'long' is. Read off measurements on an H200; they weigh
+#: What the rule below counts with. Bytes a clock into an SM, and bytes a clock of its stores; clocks from a copy's start
+#: until its data is there; clocks of a launch before the first product, and of a claim; what a clock grows by for each
+#: row of operands that is fetched for a sum, in long products, where power sets it; what of the rows is fetched where
+#: the clusters of a GPC read them together; how many clocks are long. Read off measurements on an H200; they weigh
 #: configurations against each other, and predict nothing.
-_LOADED, _STORED, _START, _CLAIM, _PER_ROW, _ONCE, _LONG = 64, 32, 2000, 2500, 25.0, 0.8, 150_000
-_BETWEEN = {"overlap 0": 1500, "overlap 1": 700, "overlap 2": 700, "in turn": 300}
+_LOADED, _STORED, _LATENCY, _START, _CLAIM, _PER_ROW, _TOGETHER, _LONG = 64, 32, 1000, 2000, 4000, 25.0, 0.8, 150_000
+#: Clocks between the last product of a tile and the first of the next: in turn, by OVERLAP; and with one box a warp.
+_IN_TURN, _BETWEEN, _ONE_BOX = 200, (1500, 1000, 1000), 50
 
 
 def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     """Clocks of the busiest SM."""
-    bm, bn, waves = config["BM"], config["BN"], _waves(config, problem, limits)
-    k_blocks = ceil_div(problem.dimensions["k"], config["BK"])
-    main_loop = k_blocks * max(bm * bn / 32, tile_bytes(config, problem) / _LOADED)
-    store = 2 * bm * bn / _STORED
-    if config["PINGPONG"]:
-        tile = max(main_loop, (main_loop + store) / 2) + _BETWEEN["in turn"]
-    elif config["OVERLAP"]:
-        tile = max(main_loop + _BETWEEN[f"overlap {config['OVERLAP']}"], store)
-    else:
-        tile = main_loop + _BETWEEN["overlap 0"] + store
-    clocks = waves * tile
-    rows = bm / config["CLUSTER_N"] + bn / config["CLUSTER_M"]
-    power = _PER_ROW * rows / (bm * bn) * (_ONCE if config["GPC"] else 1) * min(1.0, clocks / _LONG)
+    area, waves = config["BM"] * config["BN"], _waves(config, problem, limits)
+    store = 2 * area / _STORED
+    clocks = waves * _clocks_of_a_tile(config, problem, store)
+    power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
     return clocks * (1 + power) + store + (_CLAIM if config["GPC"] else 0) + (0 if config["PDL"] else _START)
+
+
+def _clocks_of_a_tile(config: Config, problem: Problem, store: float) -> float:
+    copies = max(tile_bytes(config, problem) / _LOADED, _LATENCY / (config["STAGES"] - 1))
+    k_block = max(config["BM"] * config["BN"] / 32, copies)
+    main_loop = ceil_div(problem.dimensions["k"], config["BK"]) * k_block
+    waits = _ONE_BOX if config["STORE_BOXES"] == 1 else 0
+    if config["PINGPONG"]:
+        return max(main_loop, (main_loop + store) / 2) + _IN_TURN + waits
+    between = _BETWEEN[config["OVERLAP"]] + waits
+    return max(main_loop + between, store) if config["OVERLAP"] else main_loop + between + store
+
+
+def _rows_fetched(config: Config) -> float:
+    """Rows of A and B that a block fetches, of each k-block: its share of what its cluster shares. What the cluster does
+    not share, those of a GPC read together if they are neighbours in that direction."""
+    a, b = config["BM"] / config["CLUSTER_N"], config["BN"] / config["CLUSTER_M"]
+    along = config["CLUSTER_M"] > 1 if config["ALONG_N"] else config["CLUSTER_N"] > 1
+    return (a + b) * (_TOGETHER if config["GPC"] and along else 1)
 
 
 def _waves(config: Config, problem: Problem, limits: Limits) -> int:

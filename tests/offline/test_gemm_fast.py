@@ -1,0 +1,194 @@
+"""gemm/25_fast: what is launched, what the host's rules refuse, which configuration is chosen; and GPCs from a probe."""
+
+import numpy as np
+import pytest
+
+from lowlevel import catalog, gpc, hardware
+from lowlevel.catalog import fast, space
+from lowlevel.dtypes import BF16
+from lowlevel.problems.gemm import Gemm
+
+H200, H100_PCIE = hardware.find("H200"), hardware.find("H100 PCIe")
+FAST = next(k for k in catalog.kernels() if k.label == "cuda:gemm/25_fast")
+BASE = {
+    "BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "CONSUMERS": 2, "PINGPONG": 0, "CLUSTER_M": 2, "CLUSTER_N": 1,
+    "STORE_BOXES": 2, "OVERLAP": 1, "ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0,
+}  # fmt: skip
+LARGE = BASE | {"BM": 256, "BN": 192, "STAGES": 3, "CLUSTER_M": 1, "CLUSTER_N": 2, "OVERLAP": 2}
+IN_TURN = BASE | {"BN": 144, "PINGPONG": 1, "OVERLAP": 0, "CLUSTER_M": 1}
+SMALL = BASE | {"BM": 64, "BN": 64, "STAGES": 8, "CONSUMERS": 1, "CLUSTER_M": 1, "OVERLAP": 0}
+
+
+def cube(side: int, layout: str = "NT") -> Gemm:
+    return Gemm(side, side, side, BF16, layout)
+
+
+@pytest.mark.parametrize(
+    ("config", "sums", "threads"),
+    [(BASE, 128, 384), (LARGE, 192, 384), (IN_TURN, 144, 384), (SMALL, 32, 160), (BASE | {"BN": 192}, 96, 288)],
+)
+def test_a_producer_is_a_warpgroup_where_registers_have_to_be_traded(config, sums, threads):
+    assert fast.sums_of_a_thread(config) == sums
+    assert fast.fast_threads(config, cube(4096), H200) == threads
+
+
+def test_shared_memory_by_hand():
+    """Ring, boxes of 16 x 64 (or 16 x 144) for each of the consumers' warps, two barriers a stage, the place."""
+    assert fast.fast_shared(BASE, cube(64), H200) == 4 * 49152 + 8 * 2 * 2048 + 4 * 16 + 16
+    assert fast.fast_shared(SMALL, cube(64), H200) == 8 * 16384 + 4 * 2 * 2048 + 8 * 16 + 16
+    assert fast.fast_shared(IN_TURN, cube(64), H200) == 4 * 34816 + 8 * 2 * 4608 + 4 * 16 + 16
+    # Columns of B that run along n come in blocks of 64: 192 for 144.
+    assert fast.fast_shared(IN_TURN, cube(64, "NN"), H200) == 4 * 40960 + 8 * 2 * 4608 + 4 * 16 + 16
+
+
+@pytest.mark.parametrize(
+    ("config", "problem", "limits", "blocks"),
+    [
+        (BASE, cube(4096), H200, 128),  # 256 tiles of a pair: four waves of 64 take no longer than of 66
+        (BASE, cube(2560), H200, 100),  # 50 fit a wave
+        (BASE, cube(2304), H200, 82),  # 81 need two waves, of 41
+        (SMALL, cube(512), H200, 64),
+        (BASE | {"GPC": 1}, cube(16384), H200, 128),
+        (BASE | {"GPC": 2}, cube(16384), H200, 132),
+        (BASE | {"GPC": 1}, cube(16384), H100_PCIE, 112),
+        (BASE | {"GPC": 1}, cube(512), H200, 8),  # as many pairs as tiles
+        (BASE, Gemm(1, 1, 1, BF16, "NT"), H200, 2),
+    ],
+)
+def test_the_grid_is_whole_clusters_and_no_more_than_its_waves_need(config, problem, limits, blocks):
+    assert fast.fast_grid(config, problem, limits) == (blocks, 1, 1)
+
+
+def test_counters_of_places():
+    assert fast.claim_counters(BASE, cube(4096), H200) == 0
+    assert fast.claim_counters(BASE | {"GPC": 1}, cube(4096), H200) == 4 * (1 + 8)
+    assert fast.claim_counters(BASE | {"GPC": 2}, cube(16384), H200) == 4 * (1 + 9)
+
+
+def test_boxes_of_c_are_of_a_warp():
+    assert fast.box_of_c(BASE, cube(64), H200).box == (16, 64)
+    assert fast.box_of_c(BASE, cube(64), H200).swizzle == "128B"
+    wide = fast.box_of_c(IN_TURN, cube(64), H200)
+    assert (wide.box, wide.swizzle) == ((16, 144), "none")
+    assert fast.box_of_c(BASE, cube(63), H200) is None
+
+
+def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
+    assert [fast.owner_in_warpgroups(BASE, row, 0) for row in (0, 1, 8, 16, 63, 64, 127, 128)] == [
+        0, 4, 0, 32, 96 + 28, 128, 128 + 96 + 28, 0,
+    ]  # fmt: skip
+    assert [fast.owner_in_warpgroups(LARGE, row, 3) for row in (0, 64, 128, 192)] == [1, 1, 129, 129]
+    assert fast.owner_in_warpgroups(IN_TURN, 64, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "rule"),
+    [
+        ({}, None),
+        (LARGE, None),
+        (IN_TURN, None),
+        (SMALL, None),
+        ({"BK": 32}, "BK is not 64"),
+        ({"BN": 264}, "BN no multiple of 16 up to 256"),
+        ({"BN": 136}, "BN no multiple of 16 up to 256"),
+        ({"BM": 64}, "one or two blocks"),
+        ({"PINGPONG": 1}, "OVERLAP=0"),
+        ({"OVERLAP": 2}, "two a warpgroup"),
+        (SMALL | {"GPC": 1}, "clusters of two"),
+        (LARGE | {"OVERLAP": 1}, "registers"),
+        (LARGE | {"BN": 256, "STAGES": 2}, "registers"),
+        ({"STAGES": 5}, "shared memory"),
+    ],
+)
+def test_what_the_host_refuses(numbers, rule):
+    found = space.refusal(FAST, BASE | numbers, cube(4096), H200)
+    assert found is None if rule is None else rule in (found or "")
+
+
+def test_registers_are_traded_but_not_made():
+    """Three warpgroups start with 168 each: 504."""
+    assert space.over_trade(2, 24, 240, H200) is None
+    assert space.over_trade(2, 40, 232, H200) is None
+    assert "setmaxnreg" in space.over_trade(2, 40, 240, H200)
+    assert "setmaxnreg" in space.over_trade(3, 24, 240, H200)
+
+
+@pytest.mark.parametrize(("config", "arrivals"), [(BASE, 16), (LARGE, 16), (IN_TURN, 4), (SMALL, 4)])
+def test_arrivals_at_an_empty_stage(config, arrivals):
+    """A warp each, of the warpgroups that read it, in one block or both."""
+    assert space.empty_arrivals(config) == arrivals
+
+
+@pytest.mark.parametrize("layout", ["NT", "NN"])
+@pytest.mark.parametrize(
+    ("shape", "tile", "in_turn"),
+    [
+        ((512, 512, 512), (64, 64), 0),
+        ((1024, 1024, 1024), (64, 128), 0),
+        ((2048, 2048, 2048), (128, 128), 1),
+        ((3072, 3072, 3072), (128, 192), 1),
+        ((4096, 4096, 4096), (128, 256), 0),
+        ((6144, 6144, 6144), (256, 192), 0),
+        ((16384, 16384, 16384), (256, 192), 0),
+        ((2048, 2304, 768), (128, 144), 1),
+        ((4096, 14336, 4096), (128, 256), 0),
+    ],
+)
+def test_the_rule_takes_what_was_fastest_on_an_h200(shape, tile, in_turn, layout):
+    problem = Gemm(*shape, BF16, layout)
+    config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
+    assert ((config["BM"], config["BN"]), config["PINGPONG"]) == (tile, in_turn)
+    assert space.fits(FAST, config, problem, H200) is None
+
+
+def test_the_count_of_clocks_prefers_neighbours_that_share_what_the_cluster_does_not():
+    on_one_gpc = BASE | {"GPC": 1}
+    clocks = [fast.fast_clocks(c, cube(8192), H200) for c in (on_one_gpc, BASE, on_one_gpc | {"ALONG_N": 0})]
+    assert clocks[0] < clocks[1] < clocks[2]
+    assert fast.fast_clocks(BASE, cube(512), H200) < fast.fast_clocks(on_one_gpc, cube(512), H200)  # the claim
+
+
+def test_sms_of_a_gpc_are_those_seen_together():
+    clusters = [(0, 2), (2, 4), (1, 3), (5, 7, 9, 11), (4, 6), (8, 10)]
+    assert gpc.joined(clusters) == [{0, 2, 4, 6}, {5, 7, 9, 11}, {1, 3}, {8, 10}]
+    assert gpc.joined([]) == []
+
+
+def test_small_groups_are_put_together_until_eight_pairs_fit():
+    """An H200 as it was found: seven GPCs of 16 to 18 SMs, one of 8, and four pairs apart; and an SM never seen."""
+    sizes, first, groups = (18, 18, 18, 16, 16, 16, 14, 2, 2, 2), 0, []
+    for size in sizes:
+        groups.append(frozenset(range(first, first + size)))
+        first += size
+    numbers = gpc.numbered(groups, first + 1)
+    assert numbers.dtype == np.uint8
+    assert numbers.tolist() == [0] * 18 + [1] * 18 + [2] * 18 + [3] * 16 + [4] * 16 + [5] * 16 + [6] * 16 + [7] * 4 + [7]
+    assert gpc.numbered([frozenset(range(16))], 17).tolist() == [0] * 17
+    assert gpc.numbered([], 3).tolist() == [0, 0, 0]
+
+
+class _Memory:
+    def __init__(self, nbytes):
+        self.bytes = np.full(nbytes, 255, np.uint8)
+
+    def fill(self, byte):
+        self.bytes[:] = byte
+
+
+class _NoClusters:
+    limits, capabilities, allocated = H200, frozenset({"time"}), 0
+
+    def allocate(self, nbytes):
+        self.allocated += 1
+        return _Memory(nbytes)
+
+    def synchronize(self):
+        pass
+
+
+def test_a_device_has_one_table_and_without_clusters_an_empty_one():
+    device = _NoClusters()
+    first = gpc.table(device)
+    assert first.bytes.tolist() == [0] * H200.sms
+    assert gpc.table(device) is first
+    assert device.allocated == 1
