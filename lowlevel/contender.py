@@ -115,11 +115,12 @@ NOTHING = np.uint64(0)
 class Values:
     """The binder: what each parameter name of a catalog entry stands for.
 
-    Operand names (A, B, C, bias ...) are buffers; M, N, K, lda ... are the problem's scalars; `map_A` is the
-    tensor map of operand A that the entry's boxes, or else the problem, describe under the variant's configuration, or
-    of its copy where TMA cannot take it as it is; `workspace` is scratch memory, zeroed once; `epilogue` is the struct
-    of what happens to a sum on its way out; `gpc_of_sm` has a byte for every SM, its GPC's number. Of a copy of A, `packed_A` is its memory, in the workspace before what
-    `workspace` stands for, `ld_packed_A` its leading dimension, `rows_A` and `columns_A` its size.
+    Operand names (A, B, C, bias ...) are buffers; M, N, K, lda ... are the problem's scalars; `map_A` is the tensor
+    map of operand A that the entry's boxes, or else the problem, describe under the variant's configuration, or of its
+    copy where TMA cannot take it as it is; `workspace` is scratch memory, zeroed once; `epilogue` is the struct of
+    what happens to a sum on its way out; `gpc_of_sm` has a byte for every SM, its GPC's number. Of a copy of A,
+    `packed_A` is its memory, in the workspace before what `workspace` stands for, `ld_packed_A` its leading dimension,
+    `rows_A` and `columns_A` its size.
     """
 
     def __init__(self, device: Device, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer]):

@@ -73,7 +73,7 @@ def fast_shared(config: Config, problem: Problem, limits: Limits) -> int:  # noq
     return config["STAGES"] * (tile_bytes(config, problem) + 16) + boxes + 16
 
 
-def box_of_c(config: Config, problem: Problem, limits: Limits) -> TensorMap | None:  # noqa: ARG001
+def box_of_c(config: Config, problem: Problem, limits: Limits) -> TensorMap | None:
     return output_tile(16, box_columns(config))(config, problem, limits)
 
 
@@ -118,11 +118,11 @@ def owner_in_warpgroups(config: Config, row: int, column: int) -> int:
     return WARPGROUP * group + row % ROWS // 16 * 32 + row % 8 * 4 + column % 8 // 2
 
 
-#: What the rule below counts with. Bytes a clock into an SM, and bytes a clock of its stores; clocks from a copy's start
-#: until its data is there; clocks of a launch before the first product, and of a claim; what a clock grows by for each
-#: row of operands that is fetched for a sum, in long products, where power sets it; what of the rows is fetched where
-#: the clusters of a GPC read them together; how many clocks are long. Read off measurements on an H200; they weigh
-#: configurations against each other, and predict nothing.
+#: What the rule below counts with. Bytes a clock into an SM, and bytes a clock of its stores; clocks from a copy's
+#: start until its data is there; clocks of a launch before the first product, and of a claim; what a clock grows by for
+#: each row of operands that is fetched for a sum, in long products, where power sets it; what of the rows is fetched
+#: where the clusters of a GPC read them together; how many clocks are long. Read off measurements on an H200; they
+#: weigh configurations against each other, and predict nothing.
 _LOADED, _STORED, _LATENCY, _START, _CLAIM, _PER_ROW, _TOGETHER, _LONG = 64, 32, 1000, 2000, 4000, 25.0, 0.8, 150_000
 #: Clocks between the last product of a tile and the first of the next: in turn, by OVERLAP; and with one box a warp.
 _IN_TURN, _BETWEEN, _ONE_BOX = 200, (1500, 1000, 1000), 50
@@ -149,7 +149,7 @@ def _clocks_of_a_tile(config: Config, problem: Problem, store: float) -> float:
 
 
 def _rows_fetched(config: Config) -> float:
-    """Rows of A and B that a block fetches, of each k-block: its share of what its cluster shares. What the cluster does
+    """Rows of A and B that a block fetches for each k-block: its part of what its cluster shares. What the cluster does
     not share, those of a GPC read together if they are neighbours in that direction."""
     a, b = config["BM"] / config["CLUSTER_N"], config["BN"] / config["CLUSTER_M"]
     along = config["CLUSTER_M"] > 1 if config["ALONG_N"] else config["CLUSTER_N"] > 1

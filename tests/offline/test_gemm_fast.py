@@ -1,4 +1,4 @@
-"""gemm/25_fast: what is launched, what the host's rules refuse, which configuration is chosen; and GPCs from a probe."""
+"""gemm/25_fast: what is launched, what the host refuses, which configuration is chosen; and GPCs from a probe."""
 
 import numpy as np
 import pytest
@@ -162,7 +162,9 @@ def test_small_groups_are_put_together_until_eight_pairs_fit():
         first += size
     numbers = gpc.numbered(groups, first + 1)
     assert numbers.dtype == np.uint8
-    assert numbers.tolist() == [0] * 18 + [1] * 18 + [2] * 18 + [3] * 16 + [4] * 16 + [5] * 16 + [6] * 16 + [7] * 4 + [7]
+    assert numbers.tolist() == [0] * 18 + [1] * 18 + [2] * 18 + [3] * 16 + [4] * 16 + [5] * 16 + [6] * 16 + [7] * 4 + [
+        7
+    ]
     assert gpc.numbered([frozenset(range(16))], 17).tolist() == [0] * 17
     assert gpc.numbered([], 3).tolist() == [0, 0, 0]
 

@@ -42,7 +42,6 @@ class Function:
         check(self.driver.cuFuncSetAttribute(self.native, attribute, dynamic), doing)
         self._allowed_shared = dynamic
 
-
     def allow_large_clusters(self) -> None:
         """Lets clusters have 16 blocks, which not every GPU can place."""
         attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
