@@ -1,7 +1,7 @@
 """The matmul ladder on Hopper's tensor cores: TMA and wgmma, for sm_90a alone."""
 
 from lowlevel.catalog.boxes import operand_tile, output_tile
-from lowlevel.catalog.entry import Config, Expect, Kernel, Launch
+from lowlevel.catalog.entry import Config, Expect, Kernel, Launch, twin
 from lowlevel.catalog.fast import (
     box_of_c,
     claim_counters,
@@ -14,7 +14,7 @@ from lowlevel.catalog.fast import (
     owner_in_warpgroups,
     programmatic,
 )
-from lowlevel.catalog.repack import REPACK, behind_copies, bytes_of_copies
+from lowlevel.catalog.repack import REPACK, TMA_ROWS, behind_copies, bytes_of_copies
 from lowlevel.catalog.rules import (
     cluster_along_m,
     column_of_tiles,
@@ -215,5 +215,37 @@ KERNELS: tuple[Kernel, ...] = (
         epilogues=_EPILOGUES,
         owner=owner_in_warpgroups,
         expect=Expect(sass={"sm_90a": ("UTMALDG.2D.MULTICAST", "UTMASTG.2D", "STSM.16.M88.4", "HGMMA", "USETMAXREG")}),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/20_tma_wgmma",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_SQUARE,),
+        params=_PARAMS,
+        launch=Launch(block=warpgroup_for_64_rows, grid=column_of_tiles),  # its shared memory is static
+        needs=(TMA_ROWS,),
+        boxes=_INPUT_BOXES,
+        owner=owner_of_wgmma,
+        expect=Expect(version="8.0", sass={"sm_90a": ("UTMALDG.2D", "SYNCS", "HGMMA.64x128x16.F32.BF16")}),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/21_ring",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_SQUARE | {"STAGES": 3},),
+        params=_PARAMS,
+        launch=Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_of_boxes),
+        needs=(TMA_ROWS,),
+        boxes=_INPUT_BOXES,
+        owner=owner_of_wgmma,
+        expect=Expect(version="8.0", sass={"sm_90a": ("UTMALDG.2D", "SYNCS", "HGMMA.64x128x16.F32.BF16")}),
     ),
 )
