@@ -34,10 +34,13 @@ _EPILOGUES = ("none", "bias", "bias_relu", "bias_silu", "residual")
 _LAYOUTS = ("NT", "NN", "TN", "TT")
 _INPUT_BOXES = {"A": operand_tile("A"), "B": operand_tile("B")}
 _ALL_BOXES = _INPUT_BOXES | {"C": output_tile(rows=16)}
-_STORED = ("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "epilogue")
+_STORED_PARAMS = ("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc")
+_STORED = (*_STORED_PARAMS, "epilogue")
 _SQUARE = {"BM": 128, "BN": 128, "BK": 64}
 _WIDE = {"BM": 128, "BN": 256, "BK": 64}
 _SASS = ("UTMALDG.2D", "SYNCS", "HGMMA.64x256x16.F32")
+#: nvJitLink makes code to be linked, and then leaves setmaxnreg out.
+_NOT_HANDED_OVER = {"'setmaxnreg' ignored to maintain compatibility": "the 168 registers of the start are enough"}
 _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_of_boxes, workspace=bytes_of_copies)
 
 
@@ -247,5 +250,59 @@ KERNELS: tuple[Kernel, ...] = (
         boxes=_INPUT_BOXES,
         owner=owner_of_wgmma,
         expect=Expect(version="8.0", sass={"sm_90a": ("UTMALDG.2D", "SYNCS", "HGMMA.64x128x16.F32.BF16")}),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/22_warp_specialised",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_WIDE | {"STAGES": 4},),
+        params=_PARAMS,
+        launch=Launch(block=threads_with_a_producer, grid=column_of_tiles, shared=ring_of_boxes),
+        needs=(TMA_ROWS,),
+        boxes=_INPUT_BOXES,
+        owner=owner_of_wgmma,
+        expect=Expect(version="8.0", sass={"sm_90a": _SASS}, allow=_NOT_HANDED_OVER),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/23_persistent",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_WIDE | {"STAGES": 4, "GROUP": 16},),
+        params=_STORED_PARAMS,
+        launch=Launch(block=threads_with_a_producer, grid=tiles_in_rounds, shared=ring_and_boxes_of_c),
+        needs=(TMA_ROWS,),
+        boxes=_ALL_BOXES,
+        owner=owner_of_wgmma,
+        expect=Expect(version="8.0", sass={"sm_90a": (*_SASS, "STSM.16.M88.4", "UTMASTG.2D")}, allow=_NOT_HANDED_OVER),
+    ),
+    Kernel(
+        "ptx",
+        "gemm/24_cluster",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16,),
+        layouts=("NT",),
+        configs=(_WIDE | {"STAGES": 4, "GROUP": 8, "CLUSTER": 2},),
+        params=_STORED_PARAMS,
+        launch=Launch(
+            block=threads_with_a_producer, grid=tiles_in_rounds, shared=ring_and_boxes_of_c, cluster=cluster_along_m
+        ),
+        needs=(TMA_ROWS,),
+        boxes=_ALL_BOXES | {"B": operand_tile("B", shared_by="CLUSTER")},
+        owner=owner_of_wgmma,
+        expect=Expect(
+            version="8.0",
+            sass={"sm_90a": (*_SASS, "STSM.16.M88.4", "UTMASTG.2D", "UTMALDG.2D.MULTICAST", "UCGABAR_ARV")},
+            allow=_NOT_HANDED_OVER,
+        ),
     ),
 )
