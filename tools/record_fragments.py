@@ -7,6 +7,14 @@ tested against it.
              what its registers hold, part by part
   products   of mma.sync and wmma.mma: for each element of A, in the order lane, register, part, the sums that change
              with it, as [sum, element of B that it was multiplied with], counted in the same order
+
+and, on compute capability 9.0:
+
+  stores     of stmatrix: for each element of shared memory, row by row, which element of the registers it is, counted
+             by lane, register, part
+  sums       of wgmma, for each N: the element of D, row * N + column, of each thread's register 0, and how much later
+             that of each register is; the same for every thread
+  operands   of wgmma with A from registers: for each element of A, row by row, which element of the registers it is
 """
 
 import json
@@ -19,8 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # this checkout
 from lowlevel.compare import support_function
 from lowlevel.device.cuda.device import open_device
 from lowlevel.device.protocol import LaunchShape
-from lowlevel.errors import LowlevelError
-from lowlevel.study.fragment import FRAGMENTS, LANES, Fragment
+from lowlevel.errors import DeviceError, LowlevelError
+from lowlevel.study import warpgroup
+from lowlevel.study.descriptor import Descriptor
+from lowlevel.study.fragment import FRAGMENTS, LANES, WARPGROUP, Fragment
+from lowlevel.toolchain.build import build_all
 
 WARP = LaunchShape((1, 1, 1), (LANES, 1, 1))
 #: The bits of a register's part for the whole numbers 0 .. 17, by type.
@@ -30,6 +41,10 @@ _BITS = {
     "TF32": lambda n: n.astype(np.float32).view(np.uint32),
     "INT8": lambda n: n.astype(np.uint8),
 }
+#: N of wgmma.
+WIDTHS = range(8, 257, 8)
+#: Where the operands of wgmma lie: 8 rows of 16 bytes follow each other, first those of k 0 .. 7, then of 8 .. 15.
+A_PLACE, B_PLACE = Descriptor(0, 128, 256, "none"), Descriptor(2048, 128, 256, "none")
 _UNSIGNED = {1: np.uint32, 2: np.uint16, 4: np.uint8}
 #: name -> (type for mma.cuh, kernel, fragments' name, elements of D that a lane has).
 PRODUCTS = {
@@ -56,11 +71,16 @@ def main() -> int:
             "loads": loads(device),
             "products": {name: products(device, *how) for name, how in PRODUCTS.items()},
         }
+        if device.limits.capability == (9, 0):
+            build_all([warpgroup.request("bf16", n) for n in WIDTHS])  # at once: below, they are in the cache
+            found["stores"] = stores(device)
+            found["sums"] = {str(n): sums(device, n) for n in WIDTHS}
+            found["operands"] = {f"wgmma.m64k16.a.{type_}": operands(device, type_) for type_ in warpgroup.TYPES}
     except LowlevelError as error:
         print(f"record_fragments: {error}", file=sys.stderr)
         return error.exit_code
     Path(sys.argv[1]).write_text(json.dumps(found, separators=(",", ":")) + "\n")
-    count = len(found["loads"]) + len(found["products"])
+    count = sum(len(maps) for maps in found.values() if isinstance(maps, dict))
     print(f"{sys.argv[1]}: {count} maps of {device.name}")
     return 0
 
@@ -114,6 +134,50 @@ def products(device, type_: str, kernel: str, name: str, sums: str) -> list[list
 def digits(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each number as two from 1 on, low and high."""
     return numbers % 16 + 1, numbers // 16 + 1
+
+
+def stores(device) -> dict[str, list[int]]:
+    """name -> for each element of shared memory, the element of the registers that was stored there."""
+    found = {}
+    for count in (1, 2, 4):
+        for trans in ("", ".trans"):
+            kernel = f"stmatrix_x{count}{trans.replace('.', '_')}_stored"
+            function = support_function(device, "fragment_stores.cu", kernel)
+            numbers = np.arange(64 * count, dtype=np.uint16)
+            held, memory = device.allocate(numbers.nbytes), device.allocate(numbers.nbytes)
+            held.upload(numbers)
+            launch(device, function, [held, memory])
+            found[f"stmatrix.x{count}{trans}"] = memory.download(np.uint16, numbers.shape).tolist()
+    return found
+
+
+def sums(device, n: int) -> dict[str, list[int]]:
+    """D[m][n] = 256 m + n, as A = (m, 1, 0 ...) and B = (256, n, 0 ...) make it."""
+    dtype = warpgroup.TYPES["bf16"]
+    A, B = np.zeros((64, 16), dtype), np.zeros((n, 16), dtype)
+    A[:, 0], A[:, 1], B[:, 0], B[:, 1] = np.arange(64), 1, 256, np.arange(n)
+    memory = np.zeros(warpgroup.MEMORY // 2, dtype)
+    warpgroup.laid(A_PLACE, "K", A, memory)
+    warpgroup.laid(B_PLACE, "K", B, memory)
+    D = warpgroup.of_shared(device, warpgroup.request("bf16", n), memory, A_PLACE, B_PLACE).astype(int)
+    places = D // 256 * n + D % 256
+    later = places[0] - places[0, 0]
+    if not (places == places[:, :1] + later).all():
+        raise DeviceError(f"wgmma of N = {n}: threads hold their sums in different orders; thread 0: {places[0]}")
+    return {"first": places[:, 0].tolist(), "later": later.tolist()}
+
+
+def operands(device, type_: str) -> list[int]:
+    """Each element of A says its number, in two digits, and B is the unit matrix: D is A."""
+    dtype, b = warpgroup.TYPES[type_], B_PLACE
+    memory = np.zeros(warpgroup.MEMORY // 2, dtype)
+    warpgroup.laid(b, "K", np.eye(16, dtype=dtype), memory)
+    asked = warpgroup.request(type_, 16)
+    digits = warpgroup.digits(np.arange(WARPGROUP * 8), 32)
+    low, high = (
+        warpgroup.matrix(warpgroup.of_registers(device, asked, memory, digit.astype(dtype), b)) for digit in digits
+    )
+    return (low + 32 * high).astype(int).ravel().tolist()
 
 
 def words(values: np.ndarray, fragment: Fragment, bits) -> np.ndarray:

@@ -7,6 +7,7 @@ with what an H200 read (tests/fixtures/fragments.json).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -102,7 +103,7 @@ def reserved(word: int) -> list[int]:
 def encode(start: int, lbo: int, sbo: int, swizzle: str = "128B", base_offset: int = 0) -> Descriptor:
     """A descriptor that keeps every rule. UsageError names the first that it breaks."""
     made = Descriptor(start, lbo, sbo, swizzle, base_offset)
-    for rule in (*unheld(made), *misplaced(made)):
+    for rule in itertools.chain(unheld(made), misplaced(made)):
         raise UsageError(rule)
     return made
 

@@ -1,0 +1,219 @@
+"""Where TMA puts a box: a bijection, against what the hardware did; and the command."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowlevel import cli, paths
+from lowlevel.errors import UsageError
+from lowlevel.study import swizzle, tma
+from lowlevel.study.tma import Box
+from lowlevel.toolchain.binary import Request
+from lowlevel.toolchain.build import build_all
+
+ROOT = paths.kernel_root()
+FIXTURE = ROOT / "tests" / "fixtures" / "tma.json"
+
+
+def run(capsys, *words) -> tuple[int, str, str]:
+    code = cli.main(["study", "tma", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@st.composite
+def boxes(draw) -> Box:
+    mode = draw(st.sampled_from(list(swizzle.SPANS)))
+    element = draw(st.sampled_from(list(tma.ELEMENTS)))
+    chunks = draw(st.integers(1, swizzle.SPANS[mode] // 16 or 8))
+    outer = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    box = (*outer, chunks * 16 // element)
+    at = draw(st.lists(st.integers(-4, 8), min_size=len(box), max_size=len(box)))
+    tensor = draw(st.lists(st.integers(1, 40), min_size=len(box), max_size=len(box)))
+    return Box(element, box, mode, 128 * draw(st.integers(0, 20)), tuple(tensor), tuple(at))
+
+
+class TestPlaces:
+    @given(boxes())
+    @settings(deadline=None)
+    def test_every_chunk_has_a_place_of_its_own(self, it):
+        places = [it.address(*place) for place in it.places()]
+        assert len(set(places)) == it.rows * it.chunks == it.bytes // 16
+        assert all(address % 16 == 0 and address >= it.offset for address in places)
+        assert max(places) < it.offset + it.rows * it.pitch
+
+    @given(boxes())
+    @settings(deadline=None)
+    def test_full_rows_leave_no_gap(self, it):
+        if 16 * it.chunks == it.pitch:
+            places = [it.address(*place) for place in it.places()]
+            assert sorted(places) == list(range(it.offset, it.offset + it.bytes, 16))
+
+    @given(boxes())
+    @settings(deadline=None)
+    def test_elements_are_the_tensors_or_zero(self, it):
+        """Against numpy: a tensor amid zeros, and a window of it."""
+        margin = 64
+        amid = np.pad(np.arange(1, np.prod(it.tensor) + 1).reshape(it.tensor), margin)
+        amid = np.pad(amid, [(0, max(it.box))] * len(it.box))
+        first = [at + margin for at in it.at]
+        window = amid[tuple(slice(f, f + size) for f, size in zip(first, it.box, strict=True))]
+        chunks = window.reshape(it.rows, it.chunks, -1)
+        assert all(it.elements(*place) == tuple(chunks[place]) for place in it.places())
+
+    def test_eight_rows_are_a_pattern(self):
+        """The rows of 128 bytes that hold chunk 0: each in another group of four banks."""
+        it = Box(2, (16, 64), "128B")
+        assert [it.address(row, 0) % 128 // 16 for row in range(9)] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+        it = Box(2, (16, 32), "64B")
+        assert [it.address(row, 0) % 64 // 16 for row in range(9)] == [0, 0, 1, 1, 2, 2, 3, 3, 0]
+        it = Box(2, (16, 16), "32B")
+        assert [it.address(row, 0) % 32 // 16 for row in range(9)] == [0, 0, 0, 0, 1, 1, 1, 1, 0]
+
+    def test_the_pattern_belongs_to_shared_memory(self):
+        moved, there = Box(2, (8, 64), "128B", 384), Box(2, (16, 64), "128B")
+        assert moved.address(0, 5) == there.address(3, 5)
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"element": 3}, "an element of 3 bytes"),
+            ({"box": (8, 33)}, "not a multiple of 16"),
+            ({"box": (8, 128)}, "more than the 128 that swizzle 128B spans"),
+            ({"box": (257, 64)}, r"boxDim\[1\]=257"),
+            ({"offset": 64}, "multiples of 128"),
+            ({"offset": -128}, "multiples of 128"),
+            ({"at": (0,)}, "differ in dimensions"),
+            ({"tensor": (8, 64, 1)}, "differ in dimensions"),
+            ({"swizzle": "16B"}, "swizzle '16B' is unknown"),
+        ],
+    )
+    def test_what_no_map_takes_is_refused(self, fields, said):
+        with pytest.raises(UsageError, match=said):
+            Box(**{"element": 2, "box": (8, 64), "swizzle": "128B", **fields})
+
+
+def contradicted(case: dict) -> list[str]:
+    """Why a recorded box is not as the formula says: at most one line."""
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in case.items() if name not in ("late", "memory")}
+    it = Box(**fields)
+    if case["late"]:
+        return [f"{it}: other bytes landed than the {it.bytes} of the box"]
+    expected = tma.packed(it.landed())
+    for i in range(max(len(expected), len(case["memory"]))):
+        here = [memory[i] if i < len(memory) else None for memory in (case["memory"], expected)]
+        if here[0] != here[1]:
+            return [f"{it}: byte {16 * i} has {here[0]}, not {here[1]}"]
+    return []
+
+
+def recorded() -> list[dict]:
+    if not FIXTURE.is_file():
+        pytest.skip(f"{FIXTURE.name} is not recorded yet: python tools/record_tma.py tests/fixtures/{FIXTURE.name} on a Hopper GPU")
+    return json.loads(FIXTURE.read_text())["cases"]
+
+
+def test_the_hardware_puts_them_so():
+    assert [line for case in recorded() for line in contradicted(case)] == []
+
+
+def test_the_recorded_boxes_are_those_of_the_tool():
+    found = [(c["element"], tuple(c["box"]), c["swizzle"], c["offset"]) for c in recorded()]
+    assert found == [(b.element, b.box, b.swizzle, b.offset) for b in recorder().cases()]
+
+
+def recorder():
+    spec = importlib.util.spec_from_file_location("record", ROOT / "tools" / "record_tma.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestTheRecorder:
+    """What it writes, of a device that loads by the formulas."""
+
+    def recorded(self, monkeypatch, it: Box) -> dict:
+        tool = recorder()
+
+        def loaded(_device, box, digit):
+            memory = np.full(tool.MEMORY, 255, np.uint8)
+            values = np.concatenate([[0], digit.ravel()]).astype(tool._TYPES[box.element])
+            for address, elements in box.landed().items():
+                memory[address : address + 16] = values[list(elements)].view(np.uint8)
+            return memory, False
+
+        monkeypatch.setattr(tool, "loaded", loaded)
+        return json.loads(json.dumps(tool.recorded(None, it)))
+
+    def test_it_writes_what_landed(self, monkeypatch):
+        for it in recorder().cases():
+            assert contradicted(self.recorded(monkeypatch, it)) == []
+
+    def test_the_comparison_finds_what_is_elsewhere(self, monkeypatch):
+        it = Box(2, (10, 64), "128B", 0, (20, 140), (3, 5))
+        case = self.recorded(monkeypatch, it)
+        case["memory"][9], case["memory"][8] = case["memory"][8], case["memory"][9]
+        assert "byte 128 has" in contradicted(case)[0]
+        assert "other bytes landed" in contradicted({**case, "late": True})[0]
+        case = self.recorded(monkeypatch, it)
+        case["memory"].append(0)
+        assert "has 0, not None" in contradicted(case)[0]
+
+    def test_cases_cover_what_there_is(self):
+        cases = recorder().cases()
+        assert {(b.swizzle, b.element) for b in cases} == {(s, e) for s in swizzle.SPANS for e in tma.ELEMENTS}
+        assert {len(b.box) for b in cases} == {2, 3}
+        assert any(min(b.at) < 0 for b in cases)
+        assert any(not any(map(any, b.landed().values())) for b in cases)
+        assert all(max(b.landed()) + 16 <= recorder().MEMORY for b in cases)
+        assert len({b.offset for b in cases}) >= 4
+
+    def test_its_kernels_compile(self):
+        source = ROOT / "cu" / "support" / "tma_boxes.cu"
+        (binary,) = build_all([Request("cuda", source, "sm_90", ("tma_box_2d", "tma_box_3d"))])
+        assert not isinstance(binary, Exception), binary
+        assert binary.advisories == ()
+
+
+class TestTheCommand:
+    def test_a_pattern(self, capsys):
+        code, out, _ = run(capsys, "--box", "8x64", "--element", "2", "--swizzle", "128B")
+        assert code == 0
+        assert "expects 1024 bytes" in out
+        lines = [line.split() for line in out.splitlines()]
+        assert ["384", "3:3", "3:2", "3:1", "3:0", "3:7", "3:6", "3:5", "3:4"] in lines
+
+    def test_zeros(self, capsys):
+        _, out, _ = run(capsys, "--box", "3x16", "--element", "2", "--tensor", "10x20", "--at", "8,7")
+        lines = [line.split() for line in out.splitlines()]
+        assert ["0", "0:0", "0:1+0", "1:0", "1:1+0", "0", "0", ".", "."] in lines
+
+    def test_rows_of_three_dimensions(self, capsys):
+        _, out, _ = run(capsys, "--box", "2x4x32", "--element", "1", "--swizzle", "32B", "--offset", "128")
+        assert "1.3:1" in out
+        assert "The pattern begins at multiples of 256 bytes, and row 0 of the box 128 after one." in out
+
+    def test_json(self, capsys):
+        code, out, _ = run(capsys, "--box", "2x8", "--element", "2", "--json")
+        assert code == 0
+        found = json.loads(out)
+        assert found["bytes"] == 32
+        assert found["chunks"][1] == {"row": 1, "chunk": 0, "address": 16, "elements": list(range(9, 17))}
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--box", "8x33"], "not a multiple of 16"),
+            (["--box", "8x64", "--offset", "64"], "multiples of 128"),
+            (["--box", "8x64", "--at", "1"], "differ in dimensions"),
+        ],
+    )
+    def test_wrong_words_are_one_line(self, capsys, words, said):
+        code, _, err = run(capsys, *words)
+        assert code == 2
+        assert said in err
+        assert len(err.splitlines()) == 1
