@@ -1,7 +1,8 @@
 """Records what TMA leaves in shared memory, on this GPU: python tools/record_tma.py OUT.json
 
 Needs a GPU of compute capability 9.0 or newer. tests/fixtures/tma.json is made so; `lowlevel study tma` is tested
-against it. Each element of a tensor says its number, in two digits of a byte, a load each; shared memory is 0xff before.
+against it. Each element of a tensor says its number, in two digits of a byte, a load each; before, shared memory is
+0xff.
 
 A case has the box and what lies in shared memory, from byte 0 on, by 16 bytes: null where nothing was written, 0 for
 zeros, an element's number (row by row, from 1) where it and its followers fill the 16 bytes, else all numbers. `late`:

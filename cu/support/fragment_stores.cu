@@ -11,9 +11,11 @@
 template <bool TRANS>
 __device__ __forceinline__ void stmatrix(unsigned row, const unsigned (&matrix)[1]) {
     if (TRANS) {
-        asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(row), "r"(matrix[0]) : "memory");
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};"
+                     ::"r"(row), "r"(matrix[0]) : "memory");
     } else {
-        asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(row), "r"(matrix[0]) : "memory");
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};"
+                     ::"r"(row), "r"(matrix[0]) : "memory");
     }
 }
 

@@ -1,4 +1,5 @@
-// One wgmma, of operands that the caller chose: what it reads of shared memory, and which register gets which sum. sm_90a.
+// One wgmma, of operands that the caller chose: what it reads of shared memory, and which register gets which sum.
+// sm_90a.
 //
 //   memory   MEMORY bytes, copied to shared memory at a multiple of 1024
 //   a, b     descriptors whose start counts from there
@@ -6,8 +7,8 @@
 //   D        D[thread * N / 2 + i] is sum i of a thread
 //   status   1 where shared memory lies elsewhere than at a multiple of 1024: then nothing is said
 //
-// One warpgroup. N is the instruction's; A_MN_MAJOR and B_MN_MAJOR are its transpose immediates; TYPE_BF16 or TYPE_FP16.
-// Descriptors come from parameters: of constants, some releases of NVRTC crash.
+// One warpgroup. N is the instruction's; A_MN_MAJOR and B_MN_MAJOR are its transpose immediates; TYPE_BF16 or
+// TYPE_FP16. Descriptors come from parameters: of constants, some releases of NVRTC crash.
 
 #include "shared.cuh"
 

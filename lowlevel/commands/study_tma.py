@@ -41,7 +41,7 @@ def add(tools) -> None:
     parser.add_argument("--tensor", type=_extents, default=(), metavar="100x100", help="the tensor's shape (the box's)")
     what = "coordinates of the box's first element (0,0); `--at=-2,0` for one that begins with a minus"
     parser.add_argument("--at", type=_coordinates, default=(), metavar="98,-8", help=what)
-    parser.add_argument("--json", action="store_true", help="print JSON: row, chunk, address, elements from 1 on, 0 zero")
+    parser.add_argument("--json", action="store_true", help="print JSON: row, chunk, address, elements (0: zero)")
     parser.set_defaults(run=run)
 
 
@@ -58,9 +58,7 @@ def _coordinates(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    it = tma.Box(
-        arguments.element, arguments.box, arguments.swizzle, arguments.offset, arguments.tensor, arguments.at
-    )
+    it = tma.Box(arguments.element, arguments.box, arguments.swizzle, arguments.offset, arguments.tensor, arguments.at)
     if arguments.json:
         chunks = [
             {"row": r, "chunk": c, "address": it.address(r, c), "elements": it.elements(r, c)} for r, c in it.places()
@@ -80,5 +78,6 @@ def _note(it: tma.Box) -> str:
     """What is easily overlooked of this box."""
     pattern = swizzle.PATTERNS[it.swizzle]
     if pattern and it.offset % pattern:
-        return f"The pattern begins at multiples of {pattern} bytes, and row 0 of the box {it.offset % pattern} after one."
+        after = it.offset % pattern
+        return f"The pattern begins at multiples of {pattern} bytes, and row 0 of the box {after} after one."
     return ""

@@ -90,9 +90,7 @@ def decode(word: int) -> Descriptor:
     if not 0 <= word < 1 << 64:
         raise UsageError(f"{word:#x} has more than 64 bits" if word > 0 else f"{word} is below 0")
     raw = {name: field.of(word) for name, field in FIELDS.items()}
-    return Descriptor(
-        16 * raw["start"], 16 * raw["lbo"], 16 * raw["sbo"], SWIZZLES[raw["swizzle"]], raw["base_offset"]
-    )
+    return Descriptor(16 * raw["start"], 16 * raw["lbo"], 16 * raw["sbo"], SWIZZLES[raw["swizzle"]], raw["base_offset"])
 
 
 def reserved(word: int) -> list[int]:
@@ -156,7 +154,9 @@ def meaning(it: Descriptor, major: str) -> dict[str, str]:
     """What LBO and SBO say of an operand of this kind."""
     elements = SPANS[it.swizzle] // 2
     if major == "K":
-        lbo = "not used: a row of the swizzle has the 32 bytes of k" if elements else "from 16 bytes of k to the next 16"
+        lbo = (
+            "not used: a row of the swizzle has the 32 bytes of k" if elements else "from 16 bytes of k to the next 16"
+        )
         return {"lbo": lbo, "sbo": "from 8 rows of m or n to the next 8"}
     if not elements:
         return {"lbo": "from 8 k to the next 8", "sbo": "from 8 of m or n to the next 8"}

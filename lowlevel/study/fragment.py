@@ -215,8 +215,8 @@ def held(fragment: Fragment, lane: int | None = None, register: int | None = Non
     return [
         {**holder._asdict(), "row": place[0], "column": place[1]}
         for holder in fragment.holders()
-        for place in [fragment.place(*holder)]
         if lane in (None, holder.lane) and register in (None, holder.register)
+        for place in [fragment.place(*holder)]
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import ml_dtypes
@@ -72,16 +73,21 @@ def laid(it: Descriptor, major: str, values: np.ndarray, memory: np.ndarray) -> 
 def matrix(sums: np.ndarray) -> np.ndarray:
     """The sums of each thread as D, (64, N)."""
     n = 2 * sums.shape[1]
-    it = FRAGMENTS[f"wgmma.m64n{n}k16.d"]
     found = np.zeros((64, n), sums.dtype)
-    for (lane, register, _), value in zip(it.holders(), sums.ravel(), strict=True):
-        found[it.place(lane, register, 0)] = value
+    found[places(FRAGMENTS[f"wgmma.m64n{n}k16.d"])] = sums.ravel()
     return found
 
 
 def registers(values: np.ndarray, it: Fragment) -> np.ndarray:
     """An operand's values as its fragment holds them, in the order thread, register, part."""
-    return np.array([values[it.place(*holder)] for holder in it.holders()], values.dtype)
+    return values[places(it)]
+
+
+@functools.cache
+def places(it: Fragment) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of all that a fragment holds, in the order thread, register, part."""
+    rows, columns = zip(*(it.place(*holder) for holder in it.holders()), strict=True)
+    return np.array(rows), np.array(columns)
 
 
 def digits(numbers: np.ndarray, base: int) -> Sequence[np.ndarray]:

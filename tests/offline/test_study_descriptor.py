@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 
+import fake_warpgroup
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,6 @@ from lowlevel import cli, paths
 from lowlevel.errors import UsageError
 from lowlevel.study import descriptor, swizzle, warpgroup
 from lowlevel.study.descriptor import FIELDS, MAJORS, Descriptor, decode, encode
-from lowlevel.study.fragment import FRAGMENTS
 from lowlevel.toolchain.build import build_all
 
 ROOT = paths.kernel_root()
@@ -166,7 +166,8 @@ def contradicted(case: dict) -> list[str]:
 
 def recorded() -> list[dict]:
     if not FIXTURE.is_file():
-        pytest.skip(f"{FIXTURE.name} is not recorded yet: python tools/record_descriptors.py tests/fixtures/{FIXTURE.name} on a Hopper GPU")
+        where = f"tests/fixtures/{FIXTURE.name}"
+        pytest.skip(f"{where} is not recorded yet: on a Hopper GPU, python tools/record_descriptors.py {where}")
     return json.loads(FIXTURE.read_text())["cases"]
 
 
@@ -192,8 +193,7 @@ class TestTheRecorder:
         spec = importlib.util.spec_from_file_location("record", ROOT / "tools" / "record_descriptors.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        monkeypatch.setattr(warpgroup, "of_shared", of_shared)
-        monkeypatch.setattr(warpgroup, "of_registers", of_registers)
+        fake_warpgroup.stand_in(monkeypatch)
         return module
 
     def test_cases_stay_within_the_numbers(self, tool):
@@ -234,36 +234,6 @@ class TestTheRecorder:
         for binary in build_all(wanted):
             assert not isinstance(binary, Exception), binary
             assert binary.advisories == ()
-
-
-def of_shared(_device, asked, memory, a, b):
-    """D = A B by the formulas, each thread's sums."""
-    defines = dict(asked.defines)
-    major = {name: MAJORS[int(defines[f"{name}_MN_MAJOR"])] for name in "AB"}
-    A = gathered(memory, a, major["A"], 64)
-    return dealt(A @ gathered(memory, b, major["B"], int(defines["N"])).T)
-
-
-def of_registers(_device, asked, memory, A, b):
-    defines, it = dict(asked.defines), FRAGMENTS["wgmma.m64k16.a"]
-    values = np.zeros((64, 16))
-    for holder, value in zip(it.holders(), A, strict=True):
-        values[it.place(*holder)] = value
-    major = MAJORS[int(defines["B_MN_MAJOR"])]
-    return dealt(values @ gathered(memory, b, major, int(defines["N"])).T)
-
-
-def gathered(memory, it, major, rows) -> np.ndarray:
-    found = np.zeros((rows, 16))
-    for row, k in np.ndindex(found.shape):
-        place = (row, 2 * k) if major == "K" else (k, 2 * row)
-        found[row, k] = memory[it.address(major, *place) // 2]
-    return found
-
-
-def dealt(D) -> np.ndarray:
-    it = FRAGMENTS[f"wgmma.m64n{D.shape[1]}k16.d"]
-    return np.array([D[it.place(*holder)] for holder in it.holders()], np.float32).reshape(128, -1)
 
 
 class TestTheCommand:

@@ -4,15 +4,16 @@ import importlib.util
 import json
 from collections import defaultdict
 
+import fake_warpgroup
 import ml_dtypes
 import numpy as np
 import pytest
 
 from lowlevel import cli, paths
-from lowlevel.errors import UsageError
-from lowlevel.study import fragment
+from lowlevel.errors import DeviceError, UsageError
+from lowlevel.study import fragment, warpgroup
 from lowlevel.study.expression import Formula
-from lowlevel.study.fragment import FRAGMENTS, LANES, Holder
+from lowlevel.study.fragment import FRAGMENTS, LANES, WARPGROUP, Holder
 from lowlevel.toolchain.binary import Request
 from lowlevel.toolchain.build import build_all
 
@@ -29,11 +30,11 @@ def run(capsys, *words) -> tuple[int, str, str]:
 def test_every_element_is_held_once_and_every_place_holds_one(name):
     it = FRAGMENTS[name]
     places = [it.place(*holder) for holder in it.holders()]
-    assert len(places) == LANES * it.registers * it.parts == it.rows * it.columns
+    assert len(places) == it.lanes * it.registers * it.parts == it.rows * it.columns
     assert set(places) == {(row, column) for row in range(it.rows) for column in range(it.columns)}
 
 
-@pytest.mark.parametrize("name", FRAGMENTS)
+@pytest.mark.parametrize("name", [name for name, it in FRAGMENTS.items() if it.parts > 1])
 def test_the_parts_of_a_register_are_neighbours(name):
     """What the drawing relies on: a register is one cell."""
     it = FRAGMENTS[name]
@@ -56,6 +57,24 @@ def test_ldmatrix_deals_out_what_mma_takes():
     for holder in b.holders():
         row, column = x2.place(*holder)
         assert b.place(*holder) == (column + 8 * (row // 8), row % 8)
+
+
+def test_stmatrix_stores_where_ldmatrix_loads():
+    for name in (name for name in FRAGMENTS if name.startswith("ldmatrix")):
+        loads, stores = FRAGMENTS[name], FRAGMENTS[name.replace("ldmatrix", "stmatrix")]
+        assert [loads.place(*h) for h in loads.holders()] == [stores.place(*h) for h in stores.holders()]
+
+
+def test_a_warp_of_wgmma_holds_what_mma_does():
+    """Its 16 rows, 8 columns after 8 columns."""
+    sums, mma = FRAGMENTS["wgmma.m64n24k16.d"], FRAGMENTS["mma.m16n8k16.d"]
+    for lane, register, part in sums.holders():
+        row, column = mma.place(lane % 32, register % 4, part)
+        assert sums.place(lane, register, part) == (row + lane // 32 * 16, column + register // 4 * 8)
+    a, mma = FRAGMENTS["wgmma.m64k16.a"], FRAGMENTS["mma.m16n8k16.a"]
+    for lane, register, part in a.holders():
+        row, column = mma.place(lane % 32, register, part)
+        assert a.place(lane, register, part) == (row + lane // 32 * 16, column)
 
 
 def recorded() -> dict:
@@ -118,6 +137,68 @@ def test_the_hardware_multiplies_so():
     products = recorded()["products"]
     assert len(products) == 8
     assert [line for name, changes in products.items() for line in products_contradicted(name, changes)] == []
+
+
+def recorded_on_hopper(kind: str) -> dict:
+    """Maps that came with Hopper's instructions."""
+    if kind not in recorded():
+        where = f"tests/fixtures/{FIXTURE.name}"
+        pytest.skip(f"{where} has no {kind} yet: on a Hopper GPU, python tools/record_fragments.py {where}")
+    return recorded()[kind]
+
+
+def stores_contradicted(stores: dict) -> list[str]:
+    """Elements of shared memory that the hardware took from another register, lane or part than the formula says."""
+    wrong = []
+    for name, memory in stores.items():
+        it = FRAGMENTS[name]
+        for i, holder in enumerate(it.holders()):
+            row, column = it.place(*holder)
+            if memory[row * it.columns + column] != i:
+                wrong.append(f"{name} {row}, {column} is not of {holder}")
+    return wrong
+
+
+def sums_contradicted(sums: dict) -> list[str]:
+    """Sums of wgmma that the hardware left elsewhere."""
+    wrong = []
+    for n, held in sums.items():
+        it = FRAGMENTS[f"wgmma.m64n{n}k16.d"]
+        for lane, register, part in it.holders():
+            row, column = it.place(lane, register, part)
+            if held["first"][lane] + held["later"][register] != row * it.columns + column:
+                wrong.append(f"{it.name} {lane}:{register}")
+    return wrong
+
+
+def operands_contradicted(operands: dict) -> list[str]:
+    """Elements of A that the hardware took from elsewhere."""
+    wrong = []
+    for name, elements in operands.items():
+        it = FRAGMENTS["wgmma.m64k16.a"]
+        for i, holder in enumerate(it.holders()):
+            row, column = it.place(*holder)
+            if elements[row * it.columns + column] != i:
+                wrong.append(f"{name} {row}, {column} is not of {holder}")
+    return wrong
+
+
+def test_the_hardware_stores_so():
+    stores = recorded_on_hopper("stores")
+    assert len(stores) == 6
+    assert stores_contradicted(stores) == []
+
+
+def test_the_hardware_sums_so():
+    sums = recorded_on_hopper("sums")
+    assert [int(n) for n in sums] == list(range(8, 257, 8))
+    assert sums_contradicted(sums) == []
+
+
+def test_the_hardware_takes_operands_so():
+    operands = recorded_on_hopper("operands")
+    assert list(operands) == ["wgmma.m64k16.a.bf16", "wgmma.m64k16.a.f16"]
+    assert operands_contradicted(operands) == []
 
 
 class TestTheComparison:
@@ -207,6 +288,80 @@ class TestTheRecorder:
         assert products_contradicted(product, tool.products(None, type_, kernel, name, sums)) == []
 
 
+class TestTheRecorderOfWarpgroups:
+    """What it writes, of a device that multiplies and stores by the formulas."""
+
+    @pytest.fixture
+    def tool(self, monkeypatch):
+        spec = importlib.util.spec_from_file_location("record", paths.kernel_root() / "tools" / "record_fragments.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        fake_warpgroup.stand_in(monkeypatch)
+        return module
+
+    @pytest.mark.parametrize("n", [8, 40, 256])
+    def test_sums(self, tool, n):
+        held = tool.sums(None, n)
+        assert sums_contradicted({n: held}) == []
+        held["later"][3] += 1
+        assert len(sums_contradicted({n: held})) == WARPGROUP
+
+    def test_sums_that_threads_order_each_in_its_way_are_told(self, tool, monkeypatch):
+        def of_shared(*arguments):
+            D = fake_warpgroup.of_shared(*arguments)
+            D[7, [0, 1]] = D[7, [1, 0]]
+            return D
+
+        monkeypatch.setattr(warpgroup, "of_shared", of_shared)
+        with pytest.raises(DeviceError, match="N = 8: threads hold their sums in different orders"):
+            tool.sums(None, 8)
+
+    @pytest.mark.parametrize("type_", ["bf16", "f16"])
+    def test_operands(self, tool, type_):
+        elements = tool.operands(None, type_)
+        assert operands_contradicted({type_: elements}) == []
+        elements[0], elements[1] = elements[1], elements[0]
+        assert len(operands_contradicted({type_: elements})) == 2
+
+    def test_stores(self, tool, monkeypatch):
+        def launch(_device, kernel, arguments):
+            it = FRAGMENTS[kernel.removesuffix("_stored").replace("_", ".")]
+            held, memory = arguments
+            memory.found = np.zeros(it.rows * it.columns, np.uint16)
+            for holder, value in zip(it.holders(), held.found, strict=True):
+                row, column = it.place(*holder)
+                memory.found[row * it.columns + column] = value
+
+        monkeypatch.setattr(tool, "support_function", lambda _device, _source, kernel: kernel)
+        monkeypatch.setattr(tool, "launch", launch)
+        stores = tool.stores(Memory())
+        assert len(stores) == 6
+        assert stores_contradicted(stores) == []
+        memory = stores["stmatrix.x2.trans"]
+        memory[3], memory[4] = memory[4], memory[3]
+        assert len(stores_contradicted(stores)) == 2
+
+    def test_their_kernels_compile(self):
+        source = paths.kernel_root() / "cu" / "support" / "fragment_stores.cu"
+        kernels = tuple(f"stmatrix_x{n}{trans}_stored" for n in (1, 2, 4) for trans in ("", "_trans"))
+        for binary in build_all([Request("cuda", source, "sm_90", kernels), warpgroup.request("bf16", 72)]):
+            assert not isinstance(binary, Exception), binary
+            assert binary.advisories == ()
+
+
+class Memory:
+    """A device whose buffers keep what is uploaded."""
+
+    def allocate(self, nbytes):
+        return Memory()
+
+    def upload(self, array):
+        self.found = array
+
+    def download(self, dtype, shape):
+        return self.found.reshape(shape)
+
+
 class TestTheCommand:
     def test_a_lane_is_shown_in_the_drawing_and_in_words(self, capsys):
         code, out, _ = run(capsys, "mma.m16n8k16.a", "--lane", "5")
@@ -227,13 +382,30 @@ class TestTheCommand:
     def test_without_a_name_all_are_listed(self, capsys):
         code, out, _ = run(capsys)
         assert code == 0
-        assert all(name in out for name in FRAGMENTS)
+        assert all(name in out for name in FRAGMENTS if not name.startswith("wgmma.m64n"))
+        assert "wgmma.m64nNk16.d" in out
+
+    def test_a_family_is_all_of_it(self, capsys):
+        _, out, _ = run(capsys, "wgmma.m64nNk16.d", "--json", "--lane", "0")
+        assert [len(held) for held in json.loads(out).values()] == list(range(4, 129, 4))
+
+    def test_a_wide_matrix_is_drawn_where_it_was_asked_for(self, capsys):
+        _, out, _ = run(capsys, "wgmma.m64n256k16.d", "--lane", "37")
+        drawn = [line.split() for line in out.split("\n\n", 2)[2].splitlines()]
+        assert [line[0] for line in drawn if line] == [row for c in range(0, 256, 32) for row in (str(c), "17", "25")]
+        assert sum(cell.startswith("37:") for line in drawn for cell in line) == 128
+        _, out, _ = run(capsys, "wgmma.m64n64k16.d")
+        assert "columns 32 to 63: ask for a lane" in out
+        assert "127:15" in out
+        assert "127:16" not in out
 
     @pytest.mark.parametrize(
         ("words", "said"),
         [
             (["mma.m16n8k99"], "no fragment 'mma.m16n8k99'; there are mma.m16n8k8.a"),
             (["ldmatrix.x1", "--lane", "32"], "no lane 32: a warp has lanes 0 to 31"),
+            (["wgmma.m64k16.a", "--lane", "128"], "no lane 128: a warpgroup has lanes 0 to 127"),
+            (["wgmma.m64n12k16.d"], "there are wgmma.m64k16.a, wgmma.m64nNk16.d"),
             (["ldmatrix.x1", "--register", "1"], "ldmatrix.x1 has registers 0 to 0"),
         ],
     )
