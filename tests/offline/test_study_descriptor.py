@@ -40,11 +40,13 @@ class TestBits:
         assert [Descriptor(0, 0, 0, mode).word >> 62 for mode in ("none", "128B", "64B", "32B")] == [0, 1, 2, 3]
 
     @given(DESCRIPTORS)
+    @settings(deadline=None)
     def test_what_is_encoded_is_decoded(self, it):
         assert decode(it.word) == it
         assert descriptor.reserved(it.word) == []
 
     @given(st.integers(0, (1 << 64) - 1))
+    @settings(deadline=None)
     def test_every_bit_is_a_fields_or_reserved(self, word):
         left = sum(1 << bit for bit in descriptor.reserved(word))
         assert decode(word).word | left == word
@@ -142,7 +144,7 @@ class TestAddresses:
         assert it.address("K", 8, 16) == 0x4410
 
     @given(DESCRIPTORS, st.integers(0, 15), st.integers(0, 127))
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     def test_without_a_base_offset_it_is_where_tma_puts_it(self, it, row, byte):
         """A K-major row of a swizzle, counted from a pattern's start, is a row of a TMA box."""
         if it.swizzle == "none":

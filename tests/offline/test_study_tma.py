@@ -79,6 +79,10 @@ class TestPlaces:
         moved, there = Box(2, (8, 64), "128B", 384), Box(2, (16, 64), "128B")
         assert moved.address(0, 5) == there.address(3, 5)
 
+    def test_packed_loses_nothing(self):
+        landed = {0: (7, 8, 9, 10), 16: (0, 0, 0, 0), 48: (5, 6, 0, 0), 64: (0, 3, 4, 5), 80: (1, 2, 3, 5)}
+        assert tma.packed(landed) == [7, 0, None, [5, 6, 0, 0], [0, 3, 4, 5], [1, 2, 3, 5]]
+
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
