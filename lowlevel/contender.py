@@ -16,6 +16,7 @@ from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 from lowlevel.problems.gemm import Gemm
+from lowlevel.toolchain.arch import capability
 
 
 class Call(Protocol):
@@ -76,11 +77,17 @@ class KernelContender:
             raise UsageError(f"{self.name} does not take {problem.label}: {refusal}")
         values, packets = Values(device, self.variant, problem, buffers), []
         for step in self.variant.kernel.steps_for(problem):
-            shape = launch_shape(step.launch, self.variant.config, problem, device.limits)
+            shape = for_code(launch_shape(step.launch, self.variant.config, problem, device.limits), self.module.arch)
             arguments = [values[name] for name in step.params]
             packets.append(device.bind(self.module.function(step.entry), shape, arguments))
         self.workspace_bytes = max(self.workspace_bytes, values.workspace_bytes)
         return Packets(packets, [values])
+
+
+def for_code(shape: LaunchShape, arch: str) -> LaunchShape:
+    """The launch of code compiled for `arch`. Before sm_90 code has no griddepcontrol.wait: it would not wait for the
+    launch before, and so is not launched ahead of its end."""
+    return replace(shape, programmatic=False) if capability(arch) < (9, 0) else shape
 
 
 def placed(problem: Problem, buffers: Mapping[str, Buffer]) -> Problem:

@@ -89,6 +89,10 @@ class Function(Protocol):
 
 
 class Module(Protocol):
+    """A loaded binary. arch: what its code was compiled for, which may be older than the device."""
+
+    arch: str
+
     def function(self, entry: str) -> Function:
         """Raises UsageError naming the module's kernels when there is no such entry."""
 

@@ -69,7 +69,7 @@ class Paper:
     driver = None
 
     def __init__(self, binary: Binary, limits: Limits):
-        self.limits = limits
+        self.limits, self.arch = limits, binary.arch
         self._entries = binary.entries
         self.launches: list[Written] = []
 

@@ -10,8 +10,9 @@ from lowlevel import catalog, hardware
 from lowlevel.catalog import repack, rules
 from lowlevel.catalog.boxes import operand_tile, output_tile
 from lowlevel.catalog.entry import Kernel, Launch, Variant
-from lowlevel.contender import NO_MAP, KernelContender, Values, launch_shape, placed
+from lowlevel.contender import NO_MAP, KernelContender, Values, for_code, launch_shape, placed
 from lowlevel.declare import declared
+from lowlevel.device.protocol import LaunchShape
 from lowlevel.dtypes import BF16, FP8, FP16, FP32, INT8
 from lowlevel.errors import UsageError
 from lowlevel.export.paper import Paper
@@ -169,6 +170,12 @@ class TestBinder:
         launch = Launch(128, (1, 1, 1), programmatic=lambda config, problem, limits: config["PDL"])
         for number in (0, 1):
             assert launch_shape(launch, {"PDL": number}, gemm(), LIMITS).programmatic is bool(number)
+
+
+@pytest.mark.parametrize(("arch", "ahead"), [("sm_80", False), ("sm_89", False), ("sm_90", True), ("sm_90a", True)])
+def test_code_that_cannot_wait_is_not_launched_ahead(arch, ahead):
+    shape = LaunchShape(grid=(1, 1, 1), block=(32, 1, 1), programmatic=True)
+    assert for_code(shape, arch).programmatic is ahead
 
 
 class TestSharedMemory:

@@ -81,7 +81,7 @@ class SharedDevice(FakeDevice):
         self.inside -= 1
 
     def load(self, binary):
-        return SimpleNamespace(function=lambda entry: SimpleNamespace(name=entry))
+        return SimpleNamespace(function=lambda entry: SimpleNamespace(name=entry), arch="sm_90")
 
     def bind(self, function, shape, arguments):
         assert self.inside

@@ -53,7 +53,7 @@ class Module:
     """A binary on the device: its cubin where the architecture is this device's, else its PTX, compiled now."""
 
     def __init__(self, driver, binary: Binary, capability: tuple[int, int], device_name: str):
-        self._driver, self._binary = driver, binary
+        self._driver, self._binary, self.arch = driver, binary, binary.arch
         if not runs_on(binary.arch, capability):
             own = f"sm_{capability[0]}{capability[1]}"
             raise UsageError(f"code for {binary.arch} cannot run on {device_name} ({own}): build it for {own}")
