@@ -140,7 +140,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
         take_registers<CONSUMER_REGISTERS>();
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const bool staged = tma_can_store(C, ldc);
-        unsigned box = shared.boxes(warp);
+        WarpBoxes boxes = {shared.boxes(warp)};
         RingPlace at;
         for (int i = blockIdx.x; i < tiles.count(); i += gridDim.x) {
             float acc[BN / 2];
@@ -148,7 +148,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
             const TileIndex tile = tiles[i];
             const int m = tile.m * BM + 64 * warpgroup, n = tile.n * BN;
             if (staged)
-                store_staged(acc, box, &map_C, m, n, M, N, epilogue);
+                store_staged(acc, boxes, &map_C, m, n, M, N, epilogue);
             else
                 store_sums(acc, C, ldc, m, n, M, N, epilogue);
         }

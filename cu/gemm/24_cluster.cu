@@ -154,7 +154,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const Shared told = {map_to_rank(shared.ring, lane % CLUSTER)};
         const bool staged = tma_can_store(C, ldc);
-        unsigned box = shared.boxes(warp);
+        WarpBoxes boxes = {shared.boxes(warp)};
         RingPlace at;
         for (int i = blockIdx.x / CLUSTER; i < tiles.count(); i += gridDim.x / CLUSTER) {
             float acc[BN / 2];
@@ -162,7 +162,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
             const TileIndex tile = tiles.tile(i, rank);
             const int m = tile.m * BM + 64 * warpgroup, n = tile.n * BN;
             if (staged)
-                store_staged(acc, box, &map_C, m, n, M, N, epilogue);
+                store_staged(acc, boxes, &map_C, m, n, M, N, epilogue);
             else
                 store_sums(acc, C, ldc, m, n, M, N, epilogue);
         }

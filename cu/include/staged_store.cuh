@@ -13,26 +13,31 @@
 constexpr int BOX_ROWS = 16, BOX_COLUMNS = 64;
 constexpr unsigned BOX_BYTES = BOX_ROWS * BOX_COLUMNS * sizeof(Output), BOXES_A_WARP = 2;
 
+// A warp's boxes, which begin at a multiple of 1024 bytes, and the place of the one to fill next.
+struct WarpBoxes {
+    unsigned first, next = 0;
+};
+
 // Whether map_C describes C: the copy engine wants rows that begin at multiples of 16 bytes.
 __device__ __forceinline__ bool tma_can_store(const Output* C, int ldc) {
     return (reinterpret_cast<unsigned long long>(C) | (unsigned)ldc * (unsigned)sizeof(Output)) % 16 == 0;
 }
 
-// A warpgroup's sums, the first of which is C[m][n]; each warp for itself. `box`: the warp's next box of two, which
-// together begin at a multiple of 4096 bytes; it changes from call to call.
+// A warpgroup's sums, the first of which is C[m][n]; each warp for itself.
 template <int COUNT>
-__device__ __forceinline__ void store_staged(const float (&d)[COUNT], unsigned& box, const TensorMap* map_C, int m,
-                                             int n, int M, int N, const Epilogue& epilogue) {
+__device__ __forceinline__ void store_staged(const float (&d)[COUNT], WarpBoxes& boxes, const TensorMap* map_C,
+                                             int m, int n, int M, int N, const Epilogue& epilogue) {
     constexpr int PIECE = BOX_COLUMNS / 2;  // sums of a lane
     static_assert(COUNT % PIECE == 0, "whole boxes");
     const int lane = threadIdx.x % 32;
     m += threadIdx.x % 128 / 32 * BOX_ROWS;
     // The row that this lane names to stmatrix, in the first 16 columns. Those after lie at chunks 2 j and 2 j + 1:
-    // chunk c ^ r % 8 with another c, and the box is aligned, so that the address takes the same XOR.
+    // chunk c ^ r % 8 with another c, and boxes are aligned, so that the address takes the same XOR.
     const int box_row = lane % 16, chunk = lane / 16 ^ lane % 8;
     const unsigned place = box_row * 128 + chunk * 16;
 #pragma unroll
-    for (int piece = 0; piece < COUNT / PIECE; ++piece, box ^= BOX_BYTES) {
+    for (int piece = 0; piece < COUNT / PIECE; ++piece, boxes.next ^= BOX_BYTES) {
+        const unsigned box = boxes.first + boxes.next;
         if (lane == 0) tma_store_wait_read<BOXES_A_WARP - 1>();  // the piece before the last has left this box
         __syncwarp();                                            // and the other lanes may know it
 #pragma unroll
