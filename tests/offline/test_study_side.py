@@ -240,8 +240,8 @@ class TestTheLadder:
         for column in found.columns:
             assert column.lines != ("no loop",)
         source, ptx, _ = found.columns
-        assert re.match(r" *\d+     for \(int \w+ = .*(\+\+\w+|\w+ \+= BK)\) \{$", source.lines[0])
-        assert any(re.match(r"(@!?%\w+ )?(mma|wmma|fma)\b", _code(line)) for line in ptx.lines)
+        assert re.match(r" *\d+     for \(int \w+ = .*(\+\+\w+|\w+ \+= BK)(, at\.next\(\))?\) \{$", source.lines[0])
+        assert any(re.match(r"(@!?%\w+ )?(mma|wmma|wgmma|fma)\b", _code(line)) for line in ptx.lines)
         assert re.match(r"(@!?%\w+ +)?bra", _code(ptx.lines[-1]))
         for counted in found.mixes.values():
             assert counted.get("multiply-add", 0) + counted.get("tensor cores", 0) >= 4
