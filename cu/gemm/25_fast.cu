@@ -86,36 +86,37 @@ struct Shared {
     }
 };
 
-// The tiles that this block multiplies, one after another.
+// The tiles that this block multiplies, one after another. There is one at least: the host launches no more clusters.
 struct Work {
-    Order order;
-    Share share;
-    int rank_m, rank_n;  // in the cluster
-    int number, m, n;    // the tile, and its first row and column
+    int M, N, number, step, end;  // numbers of tiles of the cluster: now, from one to the next, of none any more
+    int m, n;                     // first row and column of this block's tile
 
-    __device__ __forceinline__ Work(int M, int N, int place)
-        : order{(M + BM * CLUSTER_M - 1) / (BM * CLUSTER_M), (N + BN * CLUSTER_N - 1) / (BN * CLUSTER_N)} {
-        const int clusters = gridDim.x / CLUSTER;
-        share = GPC ? share_in_columns(place, clusters, order.count()) : share_in_turn(place, clusters, order.count());
-        const int rank = CLUSTER > 1 ? cluster_rank() : 0;
-        rank_m = CLUSTER_M > 1 ? rank : 0;
-        rank_n = CLUSTER_N > 1 ? rank : 0;
+    __device__ __forceinline__ Work(int M, int N, int place) : M(M), N(N) {
+        const int clusters = gridDim.x / CLUSTER, tiles = order().count();
+        const Share share = GPC == 2 ? share_in_columns(place, clusters, tiles) : share_in_turn(place, clusters, tiles);
         number = share.first;
+        step = share.step;
+        end = share.end;
         locate();
     }
 
-    __device__ __forceinline__ bool has(int ahead) const { return number + ahead * share.step < share.end; }
-    __device__ __forceinline__ bool inside() const { return number < share.end; }
+    __device__ __forceinline__ Order order() const {
+        return {(M + BM * CLUSTER_M - 1) / (BM * CLUSTER_M), (N + BN * CLUSTER_N - 1) / (BN * CLUSTER_N)};
+    }
+
+    __device__ __forceinline__ bool has(int ahead) const { return number + ahead * step < end; }
+    __device__ __forceinline__ bool inside() const { return number < end; }
 
     __device__ __forceinline__ void next(int tiles) {
-        number += tiles * share.step;
+        number += tiles * step;
         locate();
     }
 
     __device__ __forceinline__ void locate() {
-        const TileIndex tile = order.at(number);
-        m = (tile.m * CLUSTER_M + rank_m) * BM;
-        n = (tile.n * CLUSTER_N + rank_n) * BN;
+        const TileIndex tile = order().at(number);
+        const int rank = CLUSTER > 1 ? cluster_rank() : 0;
+        m = (tile.m * CLUSTER_M + (CLUSTER_M > 1 ? rank : 0)) * BM;
+        n = (tile.n * CLUSTER_N + (CLUSTER_N > 1 ? rank : 0)) * BN;
     }
 };
 
@@ -125,12 +126,17 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
     const unsigned full = shared.full(), empty = shared.empty(), ring = shared.ring();
     const unsigned rank = CLUSTER > 1 ? cluster_rank() : 0;
     const unsigned short everyone = (1 << CLUSTER) - 1;
-    const bool leaves = GPC && rank == 0;
+    const auto leave = [&] {  // the claim of this cluster's place; the last to leave has the counters ready for others
+        if (rank == 0) leave_claim(counters, gridDim.x / CLUSTER);
+        if (PDL) launch_dependents();
+    };
+    bool claimed = GPC;
     RingPosition<STAGES> at;
     if (PDL && !GPC) launch_dependents();
     if (PDL) wait_for_prerequisites();
-    for (bool first = true; work.inside(); first = false) {
+    while (work.inside()) {
         const int m = work.m, n = work.n;
+#pragma unroll 1
         for (int k_block = 0; k_block < k_blocks; ++k_block) {
             mbarrier_wait(empty + 8 * at.stage, at.parity ^ 1);  // the first round passes: nothing was there
             const unsigned filled = full + 8 * at.stage, stage = ring + at.stage * STAGE_BYTES;
@@ -140,10 +146,8 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
             at.advance();
             if (k_block == 0) work.next(1);  // divisions, while copies are on their way
         }
-        if (GPC && first) {
-            if (leaves) leave_claim(counters, gridDim.x / CLUSTER);
-            if (PDL) launch_dependents();  // the counters are ready for them
-        }
+        if (claimed) leave();  // behind the first copies
+        claimed = false;
     }
     if (CLUSTER > 1)  // a block must not end while its peer may still arrive at its barriers
         for (int stage = 0; stage < STAGES; ++stage, at.advance()) mbarrier_wait(empty + 8 * at.stage, at.parity ^ 1);
@@ -153,8 +157,7 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
 struct Reader {
     unsigned full, empty;   // barriers of stage 0; `empty` is this lane's: in block `lane` of the cluster
     MatrixDescriptor a, b;  // in stage 0, A's from this warpgroup's first row
-    RingPosition<STAGES> at;
-    unsigned held = 0;      // the stage being read
+    RingPosition<STAGES> at;  // the stage to read next
 
     __device__ __forceinline__ Reader(Shared shared, int first_block)
         : full(shared.full()), a(matrix_descriptor(shared.ring() + first_block * WGMMA_BLOCK_BYTES)),
@@ -179,15 +182,9 @@ struct Reader {
         wgmma_commit();
     }
 
-    // The stage whose products have just been started is read from now on.
-    __device__ __forceinline__ void hold() {
-        held = at.stage;
-        at.advance();
-    }
-
-    // A warp has read the stage: it tells every block that fills it.
-    __device__ __forceinline__ void release() const {
-        const unsigned barrier = empty + 8 * held;
+    // A warp has read a stage: it tells every block that fills it.
+    __device__ __forceinline__ void release(unsigned stage) const {
+        const unsigned barrier = empty + 8 * stage;
         if (CLUSTER > 1) {
             if (threadIdx.x % 32 < CLUSTER) mbarrier_arrive_at(barrier);
         } else {
@@ -202,7 +199,7 @@ struct Reader {
         multiply<false>(acc[0], 0);
         between();
         if (BLOCKS > 1) multiply<false>(acc[BLOCKS - 1], 1);
-        hold();
+        at.advance();
     }
 
     // Each further one; the stage of the one before it is handed back once its products are finished.
@@ -211,8 +208,8 @@ struct Reader {
 #pragma unroll
         for (int block = 0; block < BLOCKS; ++block) multiply<true>(acc[block], block);
         wgmma_wait<BLOCKS>();
-        release();
-        hold();
+        release(at.before());
+        at.advance();
     }
 
     // All products of the tile are finished.
@@ -220,7 +217,7 @@ struct Reader {
         wgmma_wait<0>();
 #pragma unroll
         for (int block = 0; block < BLOCKS; ++block) wgmma_fence_registers(acc[block]);
-        release();
+        release(at.before());
     }
 };
 
@@ -261,6 +258,7 @@ __device__ __forceinline__ void consume(Reader reader, Writer writer, Work work,
         Block acc[BLOCKS];
         if (PINGPONG && waits) named_barrier_sync(turn, 256);  // the other has started all its products
         reader.begin(acc, [] {});
+#pragma unroll 1
         for (int k_block = 1; k_block < k_blocks; ++k_block) reader.go_on(acc);
         if (PINGPONG && work.has(1)) named_barrier_arrive(other, 256);
         const int m = work.m, n = work.n;
@@ -280,6 +278,7 @@ __device__ __forceinline__ void consume_packed(Reader reader, Writer writer, Wor
     int m, n, k_block = 1;
     reader.begin(acc, [] {});
     while (true) {
+#pragma unroll 1
         for (; k_block < k_blocks; ++k_block) reader.go_on(acc);
         m = work.m, n = work.n;
         work.next(1);
@@ -309,6 +308,7 @@ __device__ __forceinline__ void consume_halves(Reader reader, Writer writer, Wor
     int m, n;
     reader.begin(acc, [] {});
     while (true) {
+#pragma unroll 1
         for (int k_block = 1; k_block < k_blocks; ++k_block) reader.go_on(acc);
         m = work.m, n = work.n;
         work.next(1);
@@ -322,31 +322,30 @@ __device__ __forceinline__ void consume_halves(Reader reader, Writer writer, Wor
     writer.store_block(acc[BLOCKS - 1], 1, m, n);
 }
 
-// Barriers, and this cluster's place among all. Every thread returns after they can be used. Of the producer's warps
-// only the first needs the place, and nobody waits for the others: they do not read it, since the memory that it is in
-// may be gone.
-__device__ __forceinline__ int begin_block(Shared shared, int* counters, const unsigned char* gpc_of_sm) {
+// Barriers, and this cluster's place among all. Every thread returns after they can be used.
+__device__ __forceinline__ void begin_block(Shared shared, int* counters, const unsigned char* gpc_of_sm) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
             mbarrier_init(shared.full() + 8 * stage, 1);
             mbarrier_init(shared.empty() + 8 * stage, EMPTY_ARRIVALS);
         }
         fence_mbarrier_init();
-        if (GPC && cluster_rank() == 0)
-            *shared.place() = claim_place(counters, gpc_of_sm, gridDim.x / CLUSTER);
+        if (GPC && cluster_rank() == 0) *shared.place() = claim_place(counters, gpc_of_sm, gridDim.x / CLUSTER);
     }
     if (GPC) {
         cluster_barrier();
-        if (threadIdx.x >= 128 * CONSUMERS + 32) return 0;
-        return load_shared_cluster(map_to_rank(shared_address(shared.place()), 0));
-    }
-    if (CLUSTER > 1) {
+    } else if (CLUSTER > 1) {
         cluster_arrive_relaxed();
         cluster_wait();
     } else {
         __syncthreads();
     }
-    return blockIdx.x / CLUSTER;
+}
+
+// What begin_block has claimed, or simply the cluster's number. Only for warps that the first block of the cluster waits
+// for: the place is in its memory.
+__device__ __forceinline__ int place_of_cluster(Shared shared) {
+    return GPC ? load_shared_cluster(map_to_rank(shared_address(shared.place()), 0)) : blockIdx.x / CLUSTER;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -361,14 +360,16 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
         prefetch_map(&map_A);
         prefetch_map(&map_B);
     }
-    const Work work(M, N, begin_block(shared, counters, gpc_of_sm));
+    begin_block(shared, counters, gpc_of_sm);
 
     if (group == CONSUMERS) {
         if constexpr (TRADE) give_registers<KEPT>();
-        if (threadIdx.x == 128 * CONSUMERS) produce(&map_A, &map_B, shared, work, k_blocks, counters);
+        if (threadIdx.x == 128 * CONSUMERS)
+            produce(&map_A, &map_B, shared, Work(M, N, place_of_cluster(shared)), k_blocks, counters);
         return;
     }
     if constexpr (TRADE) take_registers<TAKEN>();
+    const Work work(M, N, place_of_cluster(shared));
     const int first_block = PINGPONG ? 0 : group * BLOCKS;
     const Reader reader(shared, first_block);
     const bool by_tma = reinterpret_cast<unsigned long long>(C) % 16 == 0 && ldc * sizeof(Output) % 16 == 0;

@@ -35,6 +35,7 @@ __device__ __forceinline__ void leave_claim(int* counters, int clusters) {
     __threadfence();  // this claim, before it is counted
     if (atomicAdd(&counters[0], 1) != clusters - 1) return;
     const int columns = (clusters + COLUMN - 1) / COLUMN;
+#pragma unroll 1
     for (int i = 0; i <= columns; ++i) atomicExch(&counters[i], 0);
     __threadfence();  // before dependent launches may begin
 }

@@ -13,6 +13,8 @@ struct RingPosition {
         }
     }
 
+    __device__ __forceinline__ unsigned before() const { return stage == 0 ? COUNT - 1 : stage - 1; }
+
     // `blocks` stages further: those that somebody else reads.
     __device__ __forceinline__ void skip(int blocks) {
         const unsigned sum = stage + blocks;

@@ -90,10 +90,16 @@ def clusters_at_once(config: Config, limits: Limits) -> int:
 
 
 def clusters_launched(config: Config, problem: Problem, limits: Limits) -> int:
-    """Where places are in columns, all that are there at once, if there are tiles for them; else no more than it takes
-    to be done in as many waves: the others would only draw power."""
+    """Every one of them has a tile. Where places are in columns, all that are there at once; but what is left over of
+    columns of eight only if their waves leave it tiles. Else no more than it takes to be done in as many waves: others
+    would only draw power."""
     tiles, most = cluster_tiles(config, problem), clusters_at_once(config, limits)
-    return min(tiles, most) if config["GPC"] else ceil_div(tiles, ceil_div(tiles, most))
+    if not config["GPC"]:
+        return ceil_div(tiles, ceil_div(tiles, most))
+    clusters = min(tiles, most)
+    in_columns = clusters // COLUMN * COLUMN
+    left = tiles - ceil_div(tiles, clusters) * in_columns
+    return clusters if left >= clusters - in_columns else in_columns
 
 
 def fast_grid(config: Config, problem: Problem, limits: Limits) -> Dim3:

@@ -50,6 +50,7 @@ def test_shared_memory_by_hand():
         (SMALL, cube(512), H200, 64),
         (BASE | {"GPC": 1}, cube(16384), H200, 128),
         (BASE | {"GPC": 2}, cube(16384), H200, 132),
+        (BASE | {"GPC": 2}, cube(8192), H200, 128),  # 16 waves of 64 leave nothing of 1024 to two more
         (BASE | {"GPC": 1}, cube(16384), H100_PCIE, 112),
         (BASE | {"GPC": 1}, cube(512), H200, 8),  # as many pairs as tiles
         (BASE, Gemm(1, 1, 1, BF16, "NT"), H200, 2),
