@@ -131,7 +131,7 @@ class TestBinder:
             boxes={"A": operand_tile("A"), "B": operand_tile("B"), "C": output_tile(64)},
             **{"launch": Launch(128, (1, 1, 1), workspace=repack.bytes_of_copies), **more},
         )  # fmt: skip
-        paper = Paper(SimpleNamespace(entries={}), LIMITS)
+        paper = Paper(SimpleNamespace(entries={}, arch="sm_90a"), LIMITS)
         return Values(paper, Variant(kernel, BF16, problem.layout, CONFIG), problem, paper.operands(problem))
 
     def test_a_map_is_of_the_operand_or_of_its_copy(self):
