@@ -23,7 +23,7 @@ SHARED = $$($(RUN) -c "import xdist" 2> /dev/null && echo "-n auto --dist loadgr
 
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help bench test test-all check clean
+.PHONY: help bench test test-all check mlir mlir-opt clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1@\2/' | column -t -s@
@@ -43,6 +43,12 @@ test-all: $(READY)  ## the full product of shapes, configurations and architectu
 check: $(READY)  ## style: ruff's checks and format
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+
+mlir: $(READY)  ## lower the MLIR kernels and write the PTX beside them (needs mlir-opt 22.1.8: make mlir-opt)
+	@$(RUN) tools/lower_mlir.py
+
+mlir-opt: $(READY)  ## add mlir-opt 22.1.8 to the virtual environment, 174 MB
+	@$(RUN) -m pip --disable-pip-version-check install --quiet --editable '.[mlir]'
 
 clean:  ## remove the virtual environments and what tests and builds leave behind
 	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -105,7 +105,7 @@ def git() -> dict:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    status = run("status", "--porcelain", "--untracked-files=no", "--", "lowlevel", "cu", "ptx", "bench/suites")
+    status = run("status", "--porcelain", "--untracked-files=no", "--", "lowlevel", "cu", "ptx", "mlir", "bench/suites")
     commit = run("rev-parse", "HEAD")
     return {"commit": commit, "modified": bool(status) if commit else None}
 

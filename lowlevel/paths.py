@@ -15,7 +15,7 @@ def in_checkout() -> bool:
 
 
 def kernel_root() -> Path:
-    """The folder that holds cu/ and ptx/."""
+    """The folder that holds cu/, ptx/ and mlir/."""
     return _CHECKOUT if in_checkout() else _PACKAGE / "kernels"
 
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 
 from lowlevel import paths
-from lowlevel.catalog import copy, gemm, gemm_ampere, gemm_hopper, gemm_split_k, own, probe, transpose
+from lowlevel.catalog import copy, gemm, gemm_ampere, gemm_hopper, gemm_mlir, gemm_split_k, own, probe, transpose
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Twin, Variant, read_config
 from lowlevel.catalog.sweep import WRITTEN_IN_THE_FILE
 from lowlevel.dtypes import ELEMENTS
@@ -14,15 +14,15 @@ from lowlevel.errors import UsageError
 from lowlevel.toolchain.arch import target_for
 from lowlevel.toolchain.binary import Request
 
-_MODULES = (gemm, gemm_ampere, gemm_split_k, gemm_hopper, transpose, copy, probe)
+_MODULES = (gemm, gemm_ampere, gemm_split_k, gemm_hopper, gemm_mlir, transpose, copy, probe)
 
 
 @functools.cache
 def kernels() -> tuple[Kernel, ...]:
     """Every kernel: by operation, then number, then language."""
-    order = list(LANGUAGES)
-    found = [k for module in _MODULES for k in sorted(module.KERNELS, key=lambda k: (k.name, order.index(k.language)))]
-    return tuple(found)
+    found = [kernel for module in _MODULES for kernel in module.KERNELS]
+    operations, languages = list(dict.fromkeys(kernel.operation for kernel in found)), list(LANGUAGES)
+    return tuple(sorted(found, key=lambda k: (operations.index(k.operation), k.name, languages.index(k.language))))
 
 
 def variants() -> list[Variant]:
@@ -92,7 +92,8 @@ def request(variant: Variant, arch: str) -> Request:
     """What to compile for a variant. UsageError when the kernel cannot exist on `arch`.
 
     CUDA C++ gets the configuration's numbers by their names, the element size of what it moves as ELEMENT_BYTES,
-    the type as TYPE_<NAME>, the layout as A_TRANSPOSED and B_TRANSPOSED, and an epilogue as EPILOGUE_<NAME>.
+    the type as TYPE_<NAME>, the layout as A_TRANSPOSED and B_TRANSPOSED, and an epilogue as EPILOGUE_<NAME>. MLIR gets
+    the type, as what `!elt` stands for.
     """
     from lowlevel.declare import declared  # it needs the problems, which need this package
 
@@ -104,7 +105,8 @@ def request(variant: Variant, arch: str) -> Request:
     entries = tuple(step.entry for step in kernel.steps)
     defines = tuple(defines_of(variant).items()) if kernel.language == "cuda" else ()
     parameters = tuple(declared(variant, step) for step in kernel.steps)
-    return Request(kernel.language, paths.kernel_root() / kernel.path, target, entries, defines, parameters)
+    lowered = {"type": variant.type.name, "lowered_for": kernel.archs[0]} if kernel.language == "mlir" else {}
+    return Request(kernel.language, paths.kernel_root() / kernel.path, target, entries, defines, parameters, **lowered)
 
 
 def defines_of(variant: Variant) -> dict[str, str]:

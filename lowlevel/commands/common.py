@@ -64,12 +64,12 @@ def add_words(parser: argparse.ArgumentParser, shapes: bool) -> None:
 def add_filters(parser: argparse.ArgumentParser, arch: str) -> None:
     parser.add_argument("--dtype", type=comma_list, default=(), help="only these types: fp32, bf16, ...")
     parser.add_argument("--layout", type=comma_list, default=(), help="only these layouts: NN, NT, TN, TT")
-    parser.add_argument("--language", type=comma_list, default=(), help="only these languages: cuda, ptx")
+    parser.add_argument("--language", type=comma_list, default=(), help="only these languages: cuda, ptx, mlir")
     parser.add_argument("--arch", help=arch)
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("a kernel of your own", "A name that ends in .cu or .ptx is a file of yours.")
+    group = parser.add_argument_group("a kernel of your own", "A name that ends in .cu, .ptx or .mlir is your file.")
     what = "the kernel whose place the file takes, with its parameters, launch and types: gemm/02_tiled, or gemm/02"
     group.add_argument("--as", dest="stands_for", metavar="KERNEL", help=what)
     what = "another value for one of that kernel's compile-time numbers: BM=16. Its launch follows"
@@ -89,7 +89,7 @@ def own_entries(patterns: Sequence[str], arguments: argparse.Namespace) -> list[
     if files and not arguments.stands_for:
         raise UsageError(f"{files[0]} is a file: say whose place it takes, as in `--as gemm/02_tiled`")
     if not files and (arguments.stands_for or arguments.numbers):
-        raise UsageError("--as and -D are for a file of your own: name one that ends in .cu or .ptx")
+        raise UsageError("--as and -D are for a file of your own: name one that ends in .cu, .ptx or .mlir")
     return [(file, entry_for(arguments.stands_for, own.ENDINGS["." + file.rpartition(".")[2]])) for file in files]
 
 

@@ -12,7 +12,8 @@ class Request:
 
     language: cuda, ptx or mlir. source: the file. arch: as the compiler spells it, `sm_80`, `sm_90a`.
     entries: the kernels wanted, by their names in the file. defines: (name, value) pairs for -D, CUDA C++ only.
-    parameters: what each entry will be passed, as C declares it; empty where nobody says.
+    parameters: what each entry will be passed, as C declares it; empty where nobody says. type, lowered_for: MLIR only:
+    which of its types, and the oldest architecture that it is written for, whose PTX the code for `arch` is made from.
     """
 
     language: str
@@ -21,13 +22,15 @@ class Request:
     entries: tuple[str, ...]
     defines: tuple[tuple[str, str], ...] = ()
     parameters: tuple[tuple[str, ...], ...] = ()
+    type: str = ""
+    lowered_for: str = ""
 
     def declaration(self, entry: str) -> str:
         """`extern "C" __global__ void gemm(const float* A, ...)`, or nothing where the parameters are not given."""
         found = dict(zip(self.entries, self.parameters, strict=False)).get(entry)
         if found is None:
             return ""
-        kind = 'extern "C" __global__ void' if self.language == "cuda" else ".visible .entry"
+        kind = {"cuda": 'extern "C" __global__ void', "ptx": ".visible .entry"}.get(self.language, "gpu.func")
         return f"{kind} {entry}({', '.join(found)})"
 
 

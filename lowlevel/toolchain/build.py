@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from lowlevel.errors import CompileError, LowlevelError, MissingError, UsageError
-from lowlevel.toolchain import cache, nvjitlink, nvrtc
+from lowlevel.toolchain import cache, mlir, nvjitlink, nvrtc
 from lowlevel.toolchain.binary import Binary, Request
 from lowlevel.worker import Pool, WorkerDied, WorkerFailed, WorkerHung
 
@@ -16,7 +16,7 @@ DEADLINE_S = 120.0
 
 def compile_one(request: Request) -> Binary:
     """Compiles in this process. `build` does so in a child, where a crash does no harm."""
-    compilers = {"cuda": nvrtc.compile_cuda, "ptx": nvjitlink.assemble}
+    compilers = {"cuda": nvrtc.compile_cuda, "ptx": nvjitlink.assemble, "mlir": mlir.assemble}
     if request.language not in compilers:
         raise UsageError(f"no compiler for language '{request.language}'; there are: {', '.join(compilers)}")
     return compilers[request.language](request)
@@ -87,7 +87,7 @@ def _key(request: Request) -> str:
 
 def _told(request: Request, result: Binary | LowlevelError) -> Binary | LowlevelError:
     """A compiler that crashed, hung or failed is a fact about this source: say which."""
-    module = nvrtc if request.language == "cuda" else nvjitlink
+    module = {"cuda": nvrtc, "mlir": mlir}.get(request.language, nvjitlink)
     what = {WorkerDied: "compiler", WorkerHung: "compiler hung:", WorkerFailed: "compiling failed:"}.get(type(result))
     if what is None:
         return result

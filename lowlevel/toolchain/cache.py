@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lowlevel import paths
-from lowlevel.toolchain import headers, nvrtc
+from lowlevel.toolchain import headers, mlir, nvrtc
 from lowlevel.toolchain.binary import Binary, Request
 
 
@@ -27,12 +27,16 @@ def key(request: Request) -> str:
     Raises OSError when a source cannot be read.
     """
     files, system = headers.included(request.source) if request.language == "cuda" else ([], [])
+    if request.language == "mlir" and mlir.find()[0] is None and mlir.committed(request).is_file():
+        files = [mlir.committed(request)]
     facts = [
         request.language,
         request.arch,
         request.entries,
         request.parameters,
         request.defines,
+        request.type,
+        request.lowered_for,
         nvrtc.OPTIONS,
         system,
     ]
@@ -45,14 +49,21 @@ def key(request: Request) -> str:
 
 @functools.cache
 def compiler_identity(language: str) -> str:
-    """The build of the compiler: its library's path, size and time of change, so that it need not be asked."""
+    """The build of the compiler: its path, size and time of change, so that it need not be asked."""
     try:
         from cuda import pathfinder
 
         path = pathfinder.load_nvidia_dynamic_lib("nvrtc" if language == "cuda" else "nvJitLink").abs_path
-        status = os.stat(path)
+        identity = _build_of(path)
+        if language == "mlir" and (tool := mlir.find()[0]):
+            identity += f" {_build_of(tool.path)}"
     except (ImportError, RuntimeError, OSError):
         return "none"
+    return identity
+
+
+def _build_of(path: str | os.PathLike) -> str:
+    status = os.stat(path)
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 

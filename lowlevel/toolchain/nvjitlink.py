@@ -34,12 +34,16 @@ def compiler_name() -> str:
 
 def assemble(request: Request) -> Binary:
     """Raises CompileError whose text is `file:line: what ptxas says: the line`, with the whole log."""
+    return assemble_text(request, request.source.read_text(encoding="utf-8"), request.source.name)
+
+
+def assemble_text(request: Request, ptx: str, name: str) -> Binary:
+    """The same for PTX that is not the request's source; `name` is what errors call it."""
     linker = bindings()
     began = time.perf_counter()
-    ptx = request.source.read_text(encoding="utf-8")
     if not signature.target(ptx):
-        raise CompileError(f"{request.source.name}: not a PTX module: it has no '.target'")
-    text, cubin = link(linker, ptx, request)
+        raise CompileError(f"{name}: not a PTX module: it has no '.target'")
+    text, cubin = link(linker, ptx, request.arch, name)
     return Binary(
         language=request.language,
         arch=request.arch,
@@ -54,9 +58,10 @@ def assemble(request: Request) -> Binary:
     )
 
 
-def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
+def link(linker, ptx: str, arch: str, name: str) -> tuple[str, bytes]:
+    """(the log, the machine code for `arch`)."""
     data = ptx.encode()
-    arch = parse_arch(request.arch)
+    arch = parse_arch(arch)
     options = [f"-arch={arch}", "-Xptxas=-v", "-Xptxas=--warn-on-spills"]
     if tuple(linker.version()) >= nvrtc.CACHING_SINCE:
         options.append("-no-cache")
@@ -65,7 +70,7 @@ def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
     except linker.nvJitLinkError:
         raise UsageError(f"{compiler_name()} does not know {arch}") from None
     try:
-        linker.add_data(handle, linker.InputType.PTX, data, len(data), request.source.name)
+        linker.add_data(handle, linker.InputType.PTX, data, len(data), name)
         linker.complete(handle)
         cubin = bytearray(linker.get_linked_cubin_size(handle))
         linker.get_linked_cubin(handle, cubin)
@@ -74,7 +79,7 @@ def link(linker, ptx: str, request: Request) -> tuple[str, bytes]:
         text = _log(linker.get_error_log_size, linker.get_error_log, handle)
         if "'gpu-name'" in text:  # CUDA 12's linker finds out only now
             raise UsageError(f"{compiler_name()} does not know {arch}") from None
-        raise CompileError(explain(request.source.name, ptx, text, str(error), arch), text) from None
+        raise CompileError(explain(name, ptx, text, str(error), arch), text) from None
     finally:
         linker.destroy(handle)
 

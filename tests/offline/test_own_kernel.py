@@ -107,8 +107,8 @@ def _path_of(name: str) -> str:
 
 WRONG = {
     ("build", "01_my.cu"): "01_my.cu is a file: say whose place it takes, as in `--as gemm/02_tiled`",
-    ("build", "gemm", "--as", "gemm/02"): "name one that ends in .cu or .ptx",
-    ("build", "gemm", "-D", "BM=16"): "name one that ends in .cu or .ptx",
+    ("build", "gemm", "--as", "gemm/02"): "name one that ends in .cu, .ptx or .mlir",
+    ("build", "gemm", "-D", "BM=16"): "name one that ends in .cu, .ptx or .mlir",
     ("build", "no.cu", "--as", "gemm/02"): "no file 'no.cu' in ",
     (
         "show",

@@ -16,6 +16,7 @@ PLACES = (
     "lowlevel/**/*.py",
     "cu/**/*.cu*",
     "ptx/**/*.ptx",
+    "mlir/**/*",
     "exercises/*",
     "bench/**/*.json",
     "tools/*",
@@ -49,7 +50,7 @@ def test_a_python_without_venv_is_one_line(monkeypatch, tmp_path):
 
 def test_make_help_names_every_target():
     done = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True)
-    for target in ("bench", "test", "test-all", "check", "clean"):
+    for target in ("bench", "test", "test-all", "check", "mlir", "mlir-opt", "clean"):
         assert f"make {target} " in done.stdout
 
 
@@ -100,8 +101,8 @@ def test_a_wheel_works_in_another_folder(tmp_path):
         assert said in done.stdout
 
 
-@pytest.mark.parametrize("folder", ["cu", "ptx", "exercises"])
-def test_kernel_files_fit_a_page(folder):
-    for path in sorted((ROOT / folder).rglob("*.*")):
+@pytest.mark.parametrize("files", ["cu/**/*.*", "ptx/**/*.*", "mlir/**/*.mlir", "exercises/**/*.*"])
+def test_kernel_files_fit_a_page(files):
+    for path in sorted(ROOT.glob(files)):
         long = [n for n, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
         assert not long, f"{path.name}: lines {long} have more than 120 columns"

@@ -194,8 +194,8 @@ def test_an_architecture_that_the_linker_does_not_know(tmp_path, monkeypatch):
 
 
 def test_a_language_without_a_compiler(tmp_path):
-    with pytest.raises(UsageError, match="no compiler for language 'mlir'; there are: cuda, ptx"):
-        compile_one(Request("mlir", tmp_path / "k.mlir", "sm_90a", ("gemm",)))
+    with pytest.raises(UsageError, match="no compiler for language 'spirv'; there are: cuda, ptx, mlir"):
+        compile_one(Request("spirv", tmp_path / "k.spirv", "sm_90a", ("gemm",)))
 
 
 @pytest.mark.parametrize(("module", "wheel"), [(nvrtc, "nvidia-cuda-nvrtc"), (nvjitlink, "nvidia-nvjitlink")])
@@ -271,7 +271,7 @@ def test_the_compilers_own_cache_is_left_out_where_there_is_one(tmp_path, monkey
             raise RuntimeError
 
     with pytest.raises(UsageError):
-        nvjitlink.link(Linker, ADD, request)
+        nvjitlink.link(Linker, ADD, request.arch, "add.ptx")
 
 
 def test_a_compiler_that_is_silent_about_a_kernel_is_an_error(tmp_path):
