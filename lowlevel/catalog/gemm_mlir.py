@@ -1,8 +1,16 @@
 """The matmul ladder in MLIR. Each file is lowered to PTX for the first of its `archs`."""
 
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
-from lowlevel.catalog.rules import one_element_a_thread, owner_of_element, tiles
-from lowlevel.dtypes import FP32
+from lowlevel.catalog.rules import (
+    column_of_tiles,
+    one_element_a_thread,
+    owner_of_element,
+    owner_of_mma,
+    ring_of_tiles,
+    threads_of_warps,
+    tiles,
+)
+from lowlevel.dtypes import BF16, FP16, FP32
 
 _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
 
@@ -20,5 +28,19 @@ KERNELS: tuple[Kernel, ...] = (
         launch=Launch(block=one_element_a_thread, grid=tiles),
         owner=owner_of_element,
         expect=Expect(sass={"sm_75": ("FFMA",)}),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/14_wide",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_80",),
+        types=(FP16, BF16),
+        layouts=("NT",),
+        configs=({"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1},),
+        params=_PARAMS,
+        launch=Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles),
+        owner=owner_of_mma,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816", "BAR", "STG.E.128")}),
     ),
 )
