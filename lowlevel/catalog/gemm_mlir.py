@@ -13,6 +13,9 @@ from lowlevel.catalog.rules import (
 from lowlevel.dtypes import BF16, FP16, FP32
 
 _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
+_TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
+_WIDE = {"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1}
+_LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
@@ -31,15 +34,57 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     Kernel(
         "mlir",
+        "gemm/02_tiled",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_75",),
+        types=(FP32,),
+        layouts=("NN",),
+        configs=({"BM": 32, "BN": 32, "BK": 32},),
+        params=_PARAMS,
+        launch=Launch(block=one_element_a_thread, grid=tiles),
+        owner=owner_of_element,
+        expect=Expect(sass={"sm_75": ("STS", "LDS", "FFMA", "BAR")}),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/12_swizzle",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_80",),
+        types=(FP16,),
+        layouts=("NT",),
+        configs=(_TILE,),
+        params=_PARAMS,
+        launch=Launch(block=threads_of_warps, grid=tiles),
+        owner=owner_of_mma,
+        expect=Expect(sass={"sm_80": ("LDG.E.128", "STS.128", "LDSM.16.M88.4", "HMMA.16816.F32", "BAR")}),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/13_multistage",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_80",),
+        types=(FP16,),
+        layouts=("NT",),
+        configs=(_TILE | {"STAGES": 3},),
+        params=_PARAMS,
+        launch=_LAUNCH_RING,
+        owner=owner_of_mma,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816.F32", "BAR")}),
+    ),
+    Kernel(
+        "mlir",
         "gemm/14_wide",
         entry="gemm",
         idea=twin("cuda"),
         archs=("sm_80",),
         types=(FP16, BF16),
         layouts=("NT",),
-        configs=({"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1},),
+        configs=(_WIDE,),
         params=_PARAMS,
-        launch=Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles),
+        launch=_LAUNCH_RING,
         owner=owner_of_mma,
         expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816", "BAR", "STG.E.128")}),
     ),
