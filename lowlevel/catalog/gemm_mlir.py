@@ -1,6 +1,6 @@
 """The matmul ladder in MLIR. Each file is lowered to PTX for the first of its `archs`."""
 
-from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
+from lowlevel.catalog.entry import Expect, Kernel, Launch, Rule, twin
 from lowlevel.catalog.rules import (
     column_of_tiles,
     one_element_a_thread,
@@ -10,12 +10,16 @@ from lowlevel.catalog.rules import (
     threads_of_warps,
     tiles,
 )
-from lowlevel.dtypes import BF16, FP16, FP32
+from lowlevel.dtypes import BF16, FP16, FP16_ACC16, FP32
 
 _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
 _TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
 _WIDE = {"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1}
 _LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
+_WHOLE_TILES = (
+    Rule(lambda p: all(p.dimensions[name] % 32 == 0 for name in "mnk"), "M, N and K must be multiples of 32"),
+    Rule(lambda p: all(p.dimensions[name] % 8 == 0 for name in ("lda", "ldb")), "lda and ldb must be multiples of 8"),
+)
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
@@ -73,6 +77,21 @@ KERNELS: tuple[Kernel, ...] = (
         launch=_LAUNCH_RING,
         owner=owner_of_mma,
         expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816.F32", "BAR")}),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/13_from_linalg",
+        entry="gemm_kernel",
+        idea="linalg.matmul and a transform script: what is computed apart from how",
+        archs=("sm_80",),
+        types=(FP16_ACC16,),
+        layouts=("NN",),
+        configs=({"BM": 32, "BN": 32, "BK": 32, "WM": 32, "WN": 32},),
+        params=("M", "N", "K", "lda", "ldb", "ldc", "A", "B", "C"),
+        launch=Launch(block=(4, 8, 1), grid=tiles),
+        needs=_WHOLE_TILES,
+        owner=owner_of_mma,
+        expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816.F16", "BAR")}),
     ),
     Kernel(
         "mlir",

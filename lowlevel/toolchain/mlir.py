@@ -34,9 +34,10 @@ _TO_PTX = (
     "kernel-bare-ptr-calling-convention=1}}"
 )
 
-#: A file that begins at linalg.matmul carries the script that takes it further.
+#: A file that begins at linalg.matmul carries the script that takes it further, inside a host's function: the body of
+#: its launch, with the constants that it uses, becomes the kernel.
 _SCRIPT = "transform.named_sequence"
-_INTERPRETER = "transform-interpreter"
+_INTERPRETER = "transform-interpreter,gpu-launch-sink-index-computations,gpu-kernel-outlining"
 
 #: The lowest PTX ISA that has an architecture, and so every instruction of its own.
 _ISA = {"sm_75": 63, "sm_80": 70, "sm_86": 71, "sm_87": 74, "sm_89": 78, "sm_90": 78, "sm_90a": 80}
@@ -46,6 +47,7 @@ _ISA = {"sm_75": 63, "sm_80": 70, "sm_86": 71, "sm_87": 74, "sm_89": 78, "sm_90"
 _ALIASES = {
     "fp32": {"!elt": "f32"},
     "fp16": {"!elt": "f16", "!pair": "vector<2xf16>", "#elt": "#nvvm.mma_type<f16>"},
+    "fp16_acc16": {"!elt": "f16"},
     "bf16": {"!elt": "bf16", "!pair": "i32", "#elt": "#nvvm.mma_type<bf16>"},
 }
 
