@@ -1,4 +1,4 @@
-"""`lowlevel study side`: a main loop in CUDA C++, PTX and SASS."""
+"""`lowlevel study side`: a main loop in CUDA C++ or MLIR, PTX and SASS."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ Shows a kernel's main loop in CUDA C++, in PTX and as machine code, and counts t
   lowlevel study side gemm/04                  CUDA C++, the PTX written by hand, and the SASS of the CUDA C++
   lowlevel study side cuda:gemm/04             the same with the compiler's PTX
   lowlevel study side ptx:gemm/04              the same with the SASS of the hand-written PTX
+  lowlevel study side mlir:gemm/14             MLIR, the PTX that it is lowered to, and the SASS of that
   lowlevel study side 'gemm/13[fp16,NN]'       another type, layout or configuration than the default
   lowlevel study side gemm/04 --arch sm_80 --lines 30
   lowlevel study side gemm/04 --width 200 | less -S
@@ -38,7 +39,7 @@ its type, layout and configuration. Beside each other from 140 columns on, else 
 def add(tools) -> None:
     parser = tools.add_parser(
         "side",
-        help="a main loop in CUDA C++, PTX and SASS",
+        help="a main loop in CUDA C++ or MLIR, PTX and SASS",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=_ABOUT,
     )

@@ -1,14 +1,14 @@
-"""One main loop in three languages: CUDA C++, PTX and SASS."""
+"""One main loop in three languages: CUDA C++ or MLIR, PTX and SASS."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lowlevel import catalog, paths
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import one_kernel
-from lowlevel.study import listing, loops, source_loop
+from lowlevel.study import listing, loops, mlir_loop, source_loop
 from lowlevel.study.classes import mix
 from lowlevel.study.listing import Instruction
 from lowlevel.study.loops import Loop
@@ -35,11 +35,15 @@ class Side:
 
 def side(name: str, arch: str) -> Side:
     """The main loops of a kernel, by name or number. With a language, `ptx:gemm/02`, that one's SASS is shown and,
-    for CUDA C++, the compiler's PTX; without, the SASS of CUDA C++ beside the hand-written PTX where there is one.
+    for CUDA C++, the compiler's PTX; without, the SASS of CUDA C++ beside the hand-written PTX where there is one. MLIR
+    is shown where it is named, or there is nothing else.
 
     Raises UsageError for a name that is none or several, MissingError without nvdisasm.
     """
     found = one_kernel(name)
+    if all(v.kernel.language == "mlir" for v in found):
+        only = Compiled(found[0], arch)
+        return Side((only.source_column(), only.ptx_column(), only.sass_column()), _mixes([only]))
     cuda = next((v for v in found if v.kernel.language == "cuda"), None)
     hand = next((v for v in found if v.kernel.language == "ptx"), None)
     if cuda and hand:
@@ -54,8 +58,11 @@ def side(name: str, arch: str) -> Side:
         columns.append(compiled["cuda"].source_column())
     columns.append((compiled["ptx"] if hand else compiled["cuda"]).ptx_column())
     columns.append(compiled[shown.kernel.language].sass_column())
-    mixes = {c.variant.name: mix(i.opcode for i in c.loop.instructions) for c in compiled.values() if c.loop}
-    return Side(tuple(columns), mixes)
+    return Side(tuple(columns), _mixes(compiled.values()))
+
+
+def _mixes(compiled: Iterable[Compiled]) -> dict[str, dict[str, int]]:
+    return {c.variant.name: mix(i.opcode for i in c.loop.instructions) for c in compiled if c.loop}
 
 
 class Compiled:
@@ -73,8 +80,12 @@ class Compiled:
 
     def _source_loop(self) -> tuple[str, int, int] | None:
         """(file, first, last line) of the statement that the SASS loop comes from."""
-        if self.loop is None or self.variant.kernel.language != "cuda":
+        if self.loop is None or self.variant.kernel.language == "ptx":
             return None
+        if self.variant.kernel.language == "mlir":
+            ((name, path),) = self.files.items()
+            span = mlir_loop.main_loop(path.read_text())
+            return (name, *span) if span else None
         sources = {name: path.read_text() for name, path in self.files.items()}
         work = [i.places for i in self.loop.instructions if i.multiplies]
         work = work or [i.places for i in self.loop.instructions]
@@ -83,11 +94,12 @@ class Compiled:
     def source_column(self) -> Column:
         """The loop statement that the SASS loop comes from, with its line numbers."""
         kernel = self.variant.kernel
+        language = "MLIR" if kernel.language == "mlir" else "CUDA C++"
         if self.place is None:
-            return Column(f"CUDA C++: {kernel.path}", ("no loop",))
+            return Column(f"{language}: {kernel.path}", ("no loop",))
         file, first, last = self.place
         path = self.files[file].relative_to(paths.kernel_root()).as_posix()
-        title = f"CUDA C++: {path}, lines {first} to {last}" + (f", for {kernel.path}" if path != kernel.path else "")
+        title = f"{language}: {path}, lines {first} to {last}" + (f", for {kernel.path}" if path != kernel.path else "")
         return Column(title, tuple(_numbered(self.files[file].read_text().splitlines(), first - 1, last - 1)))
 
     def ptx_column(self) -> Column:

@@ -70,8 +70,7 @@ gpu.module @tiled {
       %sum_of_tiles = affine.for %k = 0 to 32 iter_args(%sum_so_far = %sum_before) -> (!elt) {
         %a_k_th = memref.load %As[%y, %k] : !tile                           // ld.shared.b32, or four of them as v4
         %b_k_th = memref.load %Bs[%k, %x] : !tile                           // ld.shared.b32
-        %product = arith.mulf %a_k_th, %b_k_th fastmath<contract> : !elt    // fma.rn.f32
-        %sum_then = arith.addf %product, %sum_so_far fastmath<contract> : !elt
+        %sum_then = math.fma %a_k_th, %b_k_th, %sum_so_far : !elt           // fma.rn.f32
         affine.yield %sum_then : !elt
       }
       gpu.barrier                                   // everyone is done reading before the next tiles overwrite these

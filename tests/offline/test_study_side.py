@@ -197,6 +197,16 @@ class TestSource:
         assert self.found(1, *[6] * 5, *[7] * 5) == (2, 8)
         assert self.found(2, 1) is None
 
+    def test_mlir_stands_beside_what_it_becomes(self):
+        found = side("mlir:gemm/14[bf16]", "sm_80")
+        source, ptx, machine = found.columns
+        assert source.title.startswith("MLIR: mlir/gemm/14_wide.mlir, lines ")
+        assert "nvvm.mma.sync" in "".join(source.lines)
+        assert "nvvm.cp.async.shared.global" in "".join(source.lines)  # not the loop of elements
+        assert sum("mma.sync" in line for line in ptx.lines) == 128
+        assert "SASS of mlir:gemm/14_wide[bf16,NT" in machine.title
+        assert [counted["tensor cores"] for counted in found.mixes.values()] == [128]
+
     def test_a_loop_in_a_header_is_inside_the_one_that_calls_it(self):
         sources = {"k.cu": SOURCE, "h.cuh": "\n" * 20 + SOURCE}
         work = [[("math.cuh", 3), ("h.cuh", 26), ("k.cu", 9)]] * 4
@@ -240,7 +250,8 @@ class TestTheLadder:
         for column in found.columns:
             assert column.lines != ("no loop",)
         source, ptx, _ = found.columns
-        assert re.match(r" *\d+     for \(int \w+ = .*(\+\+\w+|\w+ \+= BK)(, at\.next\(\))?\) \{$", source.lines[0])
+        loop = r"(for \(int \w+ = .*(\+\+\w+|\w+ \+= BK)(, at\.next\(\))?\) \{|.*scf\.for .*)$"
+        assert re.match(rf" *\d+  +{loop}", source.lines[0])
         assert any(re.match(r"(@!?%\w+ )?(mma|wmma|wgmma|fma)\b", _code(line)) for line in ptx.lines)
         assert re.match(r"(@!?%\w+ +)?bra", _code(ptx.lines[-1]))
         for counted in found.mixes.values():

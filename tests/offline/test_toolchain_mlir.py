@@ -1,14 +1,16 @@
 """MLIR to PTX: which mlir-opt, what it is given, what is said when it refuses, and the PTX that is committed."""
 
 import functools
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 
-from lowlevel import catalog, paths
+from lowlevel import catalog, cli, paths
 from lowlevel.catalog.select import all_variants
 from lowlevel.errors import CompileError, MissingError, UsageError
+from lowlevel.study import mlir_loop
 from lowlevel.toolchain import cache, mlir
 from lowlevel.toolchain.binary import Request
 from lowlevel.toolchain.build import build, compile_one
@@ -247,3 +249,51 @@ def test_build_in_a_child_says_the_same(tmp_path, monkeypatch, store):
             build(store)
     else:
         assert build(store).entries["store"]
+
+
+class TestShow:
+    def test_what_is_lowered(self, capsys):
+        assert cli.main(["show", "mlir:gemm/14[bf16]", "mlir"]) == 0
+        assert capsys.readouterr().out.startswith("!elt = bf16 !pair = i32 ")
+
+    @needs_tool
+    def test_llvm_ir(self, capsys):
+        assert cli.main(["show", "mlir:gemm/01", "llvm"]) == 0
+        assert "define ptx_kernel void @gemm(ptr" in capsys.readouterr().out
+
+    def test_llvm_ir_without_mlir_opt(self, tmp_path, monkeypatch, capsys):
+        only(monkeypatch, tmp_path)
+        assert cli.main(["show", "mlir:gemm/01", "llvm"]) == 2
+        assert capsys.readouterr().err.startswith("lowlevel: no mlir-opt: pip install")
+
+    def test_forms_that_other_languages_have_not(self, capsys):
+        assert cli.main(["show", "ptx:gemm/01", "llvm"]) == 2
+        assert "ptx:gemm/01_naive has no form 'llvm'" in capsys.readouterr().err
+
+
+class TestTheFiles:
+    """Written to be read, like the others."""
+
+    @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.mlir")), ids=lambda path: path.stem)
+    def test_the_header_tells_a_newcomer_what_to_expect(self, path):
+        header = path.read_text().split("\n\n!")[0]
+        for word in ("Computes", "Idea", "Tile", "Shared", "Limit"):
+            assert f"// {word}" in header, word
+
+    @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.mlir")), ids=lambda path: path.stem)
+    def test_every_constant_is_used(self, path):
+        text = path.read_text()
+        for name in re.findall(r"^ *(%\w+) = arith\.constant", text, re.MULTILINE):
+            assert len(re.findall(rf"{name}\b", text)) >= 2, name
+
+
+class TestMainLoop:
+    SOURCE = "scf.for %i = a {\n  scf.for %j = b {\n    math.fma\n    memref.load\n  }\n  // scf.for {\n  {}\n}\n"
+
+    def test_the_smallest_that_multiplies_and_brings(self):
+        assert mlir_loop.main_loop(self.SOURCE) == (2, 5)
+        assert mlir_loop.main_loop(self.SOURCE.replace("    memref.load\n  }", "  }\n gpu.barrier")) == (1, 8)
+        assert mlir_loop.main_loop(self.SOURCE.replace("math.fma", "arith.addi")) is None
+
+    def test_the_longest_of_several(self):
+        assert mlir_loop.main_loop(self.SOURCE + "scf.while {\n} do {\nmath.fma\nmemref.load\n\n}\n") == (9, 14)
