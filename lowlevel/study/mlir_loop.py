@@ -28,6 +28,6 @@ def _end(code: str, brace: int) -> int:
     depth = 0
     for index in range(brace, len(code)):
         depth += (code[index] == "{") - (code[index] == "}")
-        if depth == 0 and not re.match(r"\}\s*do\b", code[index:]):
+        if depth == 0 and code[index] == "}" and not re.match(r"\s*do\b", code[index + 1 :]):
             return index
     return len(code) - 1

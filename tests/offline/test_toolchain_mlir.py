@@ -129,7 +129,7 @@ class TestWhatItIsGiven:
         assert mlir.text_of(replace(store, type="bf16")).startswith("!elt = bf16 ")
 
     def test_a_type_or_an_architecture_without_a_word_for_it(self, store):
-        with pytest.raises(UsageError, match=r"store\.mlir: no word for int8 in MLIR; there are: fp32, fp16, bf16"):
+        with pytest.raises(UsageError, match=r"store\.mlir: no word for int8 in MLIR; there are: fp32, .*bf16"):
             mlir.text_of(replace(store, type="int8"))
         with pytest.raises(UsageError, match=r"MLIR is lowered for sm_75, .*, not sm_100"):
             mlir.identity(replace(store, lowered_for="sm_100"))
@@ -296,4 +296,5 @@ class TestMainLoop:
         assert mlir_loop.main_loop(self.SOURCE.replace("math.fma", "arith.addi")) is None
 
     def test_the_longest_of_several(self):
-        assert mlir_loop.main_loop(self.SOURCE + "scf.while {\n} do {\nmath.fma\nmemref.load\n\n}\n") == (9, 14)
+        longer = "scf.while {\n} do {\nmath.fma\nmemref.load\ngpu.barrier\ngpu.barrier\n}\n"
+        assert mlir_loop.main_loop(self.SOURCE + longer) == (9, 15)

@@ -1,4 +1,4 @@
-// 13 from linalg: C = A B in ops of linalg, of which a transform script makes cp.async, ldmatrix and mma.sync.
+// 17 from linalg: C = A B in ops of linalg, of which a transform script makes cp.async, ldmatrix and mma.sync.
 //
 // Computes  C[m][n] = sum over k of A[m][k] B[k][n],  row-major, layout NN, fp16 with sums in fp16. M, N and K are
 //           multiples of 32, rows of A and B begin at multiples of 16 bytes. Nothing here looks for an edge.
