@@ -8,12 +8,13 @@
 //           last never waits, and has more to do only where it has kept others waiting for long. Who adds a share up
 //           changes from run to run; the order of the additions does not, nor do the bits.
 //
-// Tile      BM x BN x BK = 64 x 64 x 64 by default and SPLITS = 33 slices of K: a block for each pair of tile and
+// Tile      BM x BN x BK = 64 x 64 x 128 by default and SPLITS = 32 slices of K: a block for each pair of tile and
 //           slice, the tiles of one slice side by side, so that blocks which run together share lines of A and B in L2.
-//           4 tiles x 33 slices are 132 blocks, one for each SM of an H200.
-// Threads   8 warps, each 32 x 16 of the tile: cu/include/split_loop.cuh. Warps of the same number meet, and no others:
+//           4 tiles x 32 slices are 128 blocks; 33 slices are 132, one for each SM of an H200.
+// Threads   4 warps, each 32 x 32 of the tile: cu/include/split_loop.cuh. Warps of the same number meet, and no others:
 //           behind the loop there is no barrier of a block.
-// Shared    7 stages x (8192 + 8192) = 114688 bytes, dynamic, 6 k-blocks in flight: two blocks fit on an SM.
+// Shared    4 stages x (16384 + 16384) = 131072 bytes, dynamic, 3 k-blocks in flight; with 3 stages two blocks fit on
+//           an SM.
 // Memory    workspace: for each warp of each tile a line of 128 bytes with its counts, zero before and after; then its
 //           sums of all slices, WM x WN floats each.
 // Numbers   LOOKS: how often a warp looks for the others. 0: the last adds up alone, for many tiles and few slices.

@@ -101,7 +101,7 @@ def test_a_programmatic_launch_is_taken_where_it_is_to_be_had_and_each_sm_has_on
     variant = select(["cuda:gemm/16_split_k"])[0]
     taken = {gpu: variant.suited(FEW_TILES, hardware.find(gpu)) for gpu in ("A100 SXM 80GB", "H100 PCIe", "H200")}
     assert [v.config["PDL"] for v in taken.values()] == [0, 0, 2]
-    assert variant.suited(Gemm(128, 64, 16384, BF16, "NT"), LIMITS).config["PDL"] == 0
+    assert variant.suited(Gemm(128, 64, 16384, BF16, "NT"), LIMITS).config["PDL"] == 1
     for gpu, suited in taken.items():
         limits = hardware.find(gpu)
         shape = launch_shape(variant.kernel.launch, suited.config, FEW_TILES, limits)

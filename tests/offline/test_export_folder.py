@@ -65,7 +65,7 @@ def parameters(launch: dict) -> dict[str, dict]:
     ("name", "cooperative", "grid", "nbytes"),
     [
         ("cuda:gemm/15_split_k_cooperative", True, [4 * 32, 1, 1], 128 + 4 * 32 * 64 * 64 * 4),
-        ("cuda:gemm/16_split_k", False, [2, 2, 33], 4 * (8 * 128 + 33 * 64 * 64 * 4)),
+        ("cuda:gemm/16_split_k", False, [2, 2, 32], 4 * (4 * 128 + 32 * 64 * 64 * 4)),
     ],
 )
 def test_a_gemm_with_a_workspace_is_described(name, cooperative, grid, nbytes):
