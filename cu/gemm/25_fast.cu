@@ -324,28 +324,28 @@ __device__ __forceinline__ void consume_halves(Reader reader, Writer writer, Wor
 
 // Barriers, and this cluster's place among all. Every thread returns after they can be used.
 __device__ __forceinline__ void begin_block(Shared shared, int* counters, const unsigned char* gpc_of_sm) {
+    const bool claims = GPC && threadIdx.x == 0 && cluster_rank() == 0;
+    int place = 0;
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
             mbarrier_init(shared.full() + 8 * stage, 1);
             mbarrier_init(shared.empty() + 8 * stage, EMPTY_ARRIVALS);
         }
         fence_mbarrier_init();
-        if (GPC && cluster_rank() == 0) *shared.place() = claim_place(counters, gpc_of_sm, gridDim.x / CLUSTER);
+        if (claims) place = claim_place(counters, gpc_of_sm, gridDim.x / CLUSTER);
     }
-    if (GPC) {
-        cluster_barrier();
-    } else if (CLUSTER > 1) {
+    if (CLUSTER > 1) {
         cluster_arrive_relaxed();
         cluster_wait();
     } else {
         __syncthreads();
     }
-}
-
-// What begin_block has claimed, or simply the cluster's number. Only for warps that the first block of the cluster waits
-// for: the place is in its memory.
-__device__ __forceinline__ int place_of_cluster(Shared shared) {
-    return GPC ? load_shared_cluster(map_to_rank(shared_address(shared.place()), 0)) : blockIdx.x / CLUSTER;
+    if (GPC) {  // both blocks have begun: each is told, so that none reads the other's memory later
+        if (claims)
+            for (int rank = 0; rank < CLUSTER; ++rank)
+                store_shared_cluster(map_to_rank(shared_address(shared.place()), rank), place);
+        cluster_barrier();
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -365,11 +365,11 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
     if (group == CONSUMERS) {
         if constexpr (TRADE) give_registers<KEPT>();
         if (threadIdx.x == 128 * CONSUMERS)
-            produce(&map_A, &map_B, shared, Work(M, N, place_of_cluster(shared)), k_blocks, counters);
+            produce(&map_A, &map_B, shared, Work(M, N, GPC ? *shared.place() : blockIdx.x / CLUSTER), k_blocks, counters);
         return;
     }
     if constexpr (TRADE) take_registers<TAKEN>();
-    const Work work(M, N, place_of_cluster(shared));
+    const Work work(M, N, GPC ? *shared.place() : blockIdx.x / CLUSTER);
     const int first_block = PINGPONG ? 0 : group * BLOCKS;
     const Reader reader(shared, first_block);
     const bool by_tma = reinterpret_cast<unsigned long long>(C) % 16 == 0 && ldc * sizeof(Output) % 16 == 0;

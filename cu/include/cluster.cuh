@@ -38,3 +38,8 @@ __device__ __forceinline__ unsigned load_shared_cluster(unsigned address) {
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
     return value;
 }
+
+// The reverse. PTX ISA, 'st', state space .shared::cluster.
+__device__ __forceinline__ void store_shared_cluster(unsigned address, unsigned value) {
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
