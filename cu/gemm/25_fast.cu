@@ -15,7 +15,7 @@
 //           STORE_BOXES     of shared memory that a warp stores C through
 //           OVERLAP         what hides the stores of consumers that share a tile. 0: nothing. 1: C waits packed in
 //                           registers and is stored behind the next tile's first k-blocks. 2: of two blocks of 64 rows,
-//                           the upper is stored behind the lower's last products, the lower behind the next tile's first
+//                           the upper is stored behind the lower's last products, the lower behind the next tile's
 //           ALONG_N, GROUP  order of the tiles, cluster_order.cuh
 //           GPC             1, 2: clusters of a GPC take neighbouring tiles, gpc_claim.cuh; 2: also those left over
 //                           when every GPC has eight
@@ -41,6 +41,7 @@
 #include "programmatic.cuh"
 #include "registers.cuh"
 #include "repack.cuh"
+#include "stage_reader.cuh"
 #include "stage_ring.cuh"
 #include "tma_tile.cuh"
 #include "wgmma.cuh"
@@ -59,7 +60,8 @@ typedef TmaTile<BM, A_TRANSPOSED, CLUSTER_N> TileA;
 typedef TmaTile<BN, !B_TRANSPOSED, CLUSTER_M> TileB;
 typedef BoxStore<COLUMNS, STORE_BOXES> Boxes;
 typedef ClusterOrder<ALONG_N, GROUP> Order;
-typedef float Block[BN / 2];  // a thread's sums of 64 rows
+typedef StageReader<TileA, TileB, BLOCKS, STAGES, CLUSTER> Reader;
+typedef Reader::Block Block;
 
 constexpr unsigned STAGE_BYTES = TileA::BYTES + TileB::BYTES, RING_BYTES = STAGES * STAGE_BYTES;
 constexpr unsigned BOX_BYTES = 4 * CONSUMERS * STORE_BOXES * Boxes::BYTES;
@@ -152,74 +154,6 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
     if (CLUSTER > 1)  // a block must not end while its peer may still arrive at its barriers
         for (int stage = 0; stage < STAGES; ++stage, at.advance()) mbarrier_wait(empty + 8 * at.stage, at.parity ^ 1);
 }
-
-// What a consumer warpgroup reads and hands back.
-struct Reader {
-    unsigned full, empty;   // barriers of stage 0; `empty` is this lane's: in block `lane` of the cluster
-    MatrixDescriptor a, b;  // in stage 0, A's from this warpgroup's first row
-    RingPosition<STAGES> at;  // the stage to read next
-
-    __device__ __forceinline__ Reader(Shared shared, int first_block)
-        : full(shared.full()), a(matrix_descriptor(shared.ring() + first_block * WGMMA_BLOCK_BYTES)),
-          b(matrix_descriptor(shared.ring() + TileA::BYTES)) {
-        const unsigned lane = threadIdx.x % 32;
-        empty = CLUSTER > 1 && lane < CLUSTER ? map_to_rank(shared.empty(), lane) : shared.empty();
-    }
-
-    __device__ __forceinline__ void wait() const { mbarrier_wait(full + 8 * at.stage, at.parity); }
-
-    // Block `block` of 64 rows times B, added to its sums, or in their place: a group.
-    template <bool ADD>
-    __device__ __forceinline__ void multiply(Block& acc, int block) const {
-        const unsigned offset = at.stage * STAGE_BYTES;
-        const MatrixDescriptor rows = a.advance(offset + block * WGMMA_BLOCK_BYTES), columns = b.advance(offset);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < BK / 16; ++k)
-            wgmma<BN, A_TRANSPOSED, !B_TRANSPOSED>(acc, rows.advance(k * WGMMA_K_STEP_BYTES<A_TRANSPOSED>),
-                                                   columns.advance(k * WGMMA_K_STEP_BYTES<!B_TRANSPOSED>),
-                                                   ADD || k > 0);
-        wgmma_commit();
-    }
-
-    // A warp has read a stage: it tells every block that fills it.
-    __device__ __forceinline__ void release(unsigned stage) const {
-        const unsigned barrier = empty + 8 * stage;
-        if (CLUSTER > 1) {
-            if (threadIdx.x % 32 < CLUSTER) mbarrier_arrive_at(barrier);
-        } else {
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
-        }
-    }
-
-    // A tile's first k-block. `between`: what to do while the first block of rows is multiplied.
-    template <class Between>
-    __device__ __forceinline__ void begin(Block (&acc)[BLOCKS], Between between) {
-        wait();
-        multiply<false>(acc[0], 0);
-        between();
-        if (BLOCKS > 1) multiply<false>(acc[BLOCKS - 1], 1);
-        at.advance();
-    }
-
-    // Each further one; the stage of the one before it is handed back once its products are finished.
-    __device__ __forceinline__ void go_on(Block (&acc)[BLOCKS]) {
-        wait();
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) multiply<true>(acc[block], block);
-        wgmma_wait<BLOCKS>();
-        release(at.before());
-        at.advance();
-    }
-
-    // All products of the tile are finished.
-    __device__ __forceinline__ void end(Block (&acc)[BLOCKS]) {
-        wgmma_wait<0>();
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) wgmma_fence_registers(acc[block]);
-        release(at.before());
-    }
-};
 
 // Where a warp's sums go.
 struct Writer {
@@ -348,6 +282,9 @@ __device__ __forceinline__ void begin_block(Shared shared, int* counters, const 
     }
 }
 
+// This cluster's place: claimed, or simply its number.
+__device__ __forceinline__ int place_of(Shared shared) { return GPC ? *shared.place() : blockIdx.x / CLUSTER; }
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap map_B,
      const __grid_constant__ TensorMap map_C, Output* __restrict__ C, int M, int N, int K, int ldc, int* counters,
@@ -365,13 +302,13 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
     if (group == CONSUMERS) {
         if constexpr (TRADE) give_registers<KEPT>();
         if (threadIdx.x == 128 * CONSUMERS)
-            produce(&map_A, &map_B, shared, Work(M, N, GPC ? *shared.place() : blockIdx.x / CLUSTER), k_blocks, counters);
+            produce(&map_A, &map_B, shared, Work(M, N, place_of(shared)), k_blocks, counters);
         return;
     }
     if constexpr (TRADE) take_registers<TAKEN>();
-    const Work work(M, N, GPC ? *shared.place() : blockIdx.x / CLUSTER);
+    const Work work(M, N, place_of(shared));
     const int first_block = PINGPONG ? 0 : group * BLOCKS;
-    const Reader reader(shared, first_block);
+    const Reader reader(shared.ring(), shared.full(), shared.empty(), first_block);
     const bool by_tma = reinterpret_cast<unsigned long long>(C) % 16 == 0 && ldc * sizeof(Output) % 16 == 0;
     Writer writer = {{&map_C, shared.boxes(warp), C, M, N, ldc, by_tma}, epilogue, 64 * first_block + warp % 4 * 16};
     if constexpr (OVERLAP == 2)

@@ -1,13 +1,13 @@
 // Which tiles a persistent cluster takes, and in which order all of them are taken.
 //
-// Tiles here are a cluster's: CLUSTER_M x CLUSTER_N of a block's. They are numbered in strips, STRIP tiles wide, so that
+// Tiles here are a cluster's: CLUSTER_M x CLUSTER_N of a block's. They are numbered in strips of STRIP tiles, so that
 // those which are multiplied at about the same time share operands in L2.
 #pragma once
 
 #include "tile_order.cuh"
 
-// The numbering: strips are of rows of tiles, and neighbours in number are neighbours along m. TURNED: of columns, along
-// n.
+// The numbering. Strips are STRIP rows of tiles, and neighbours in number are neighbours along m. TURNED: columns, and
+// along n.
 template <bool TURNED, int STRIP>
 struct ClusterOrder {
     int tiles_m, tiles_n;

@@ -11,6 +11,8 @@
 // SIDE: of m or n. SHARED_BY: blocks of the cluster that need the same tile.
 template <int SIDE, bool MN_MAJOR, int SHARED_BY>
 struct TmaTile {
+    static constexpr int SIDE_OF_TILE = SIDE;
+    static constexpr bool ALONG_SIDE = MN_MAJOR;  // rows in memory run along m or n
     static constexpr int BOXES = MN_MAJOR ? (SIDE + 63) / 64 : 1;
     static constexpr unsigned BYTES = MN_MAJOR ? BOXES * WGMMA_BLOCK_BYTES : SIDE * 128;
     static constexpr int PART_ROWS = (MN_MAJOR ? 64 : SIDE) / SHARED_BY;  // the box: so many rows of 128 bytes
