@@ -292,10 +292,12 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
     extern __shared__ __align__(1024) char memory[];
     const Shared shared = {memory};
     const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = threadIdx.x / 32;  // group: uniform
+    const bool by_tma = reinterpret_cast<unsigned long long>(C) % 16 == 0 && ldc * sizeof(Output) % 16 == 0;
     const int k_blocks = (K + BK - 1) / BK;
     if (threadIdx.x == 128 * CONSUMERS) {
         prefetch_map(&map_A);
         prefetch_map(&map_B);
+        if (by_tma) prefetch_map(&map_C);
     }
     begin_block(shared, counters, gpc_of_sm);
 
@@ -309,7 +311,6 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
     const Work work(M, N, place_of(shared));
     const int first_block = PINGPONG ? 0 : group * BLOCKS;
     const Reader reader(shared.ring(), shared.full(), shared.empty(), first_block);
-    const bool by_tma = reinterpret_cast<unsigned long long>(C) % 16 == 0 && ldc * sizeof(Output) % 16 == 0;
     Writer writer = {{&map_C, shared.boxes(warp), C, M, N, ldc, by_tma}, epilogue, 64 * first_block + warp % 4 * 16};
     if constexpr (OVERLAP == 2)
         consume_halves(reader, writer, work, k_blocks);

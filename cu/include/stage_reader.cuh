@@ -8,7 +8,7 @@
 #include "tma_tile.cuh"
 #include "wgmma.cuh"
 
-// TileA, TileB: tma_tile.cuh. BLOCKS: of 64 rows of A. COUNT: stages. BLOCKS_OF_CLUSTER: 1, or 2 that both fill the ring.
+// TileA, TileB: tma_tile.cuh. BLOCKS: of 64 rows of A. COUNT: stages. BLOCKS_OF_CLUSTER: 1, or 2 that both fill it.
 template <class TileA, class TileB, int BLOCKS, int COUNT, int BLOCKS_OF_CLUSTER>
 struct StageReader {
     static constexpr int N = TileB::SIDE_OF_TILE;
