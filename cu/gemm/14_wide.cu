@@ -25,6 +25,9 @@
 //
 // Registers 128 sums (64 in pairs of fp16) and two sets of 32 for fragments; one pointer an operand walks over its
 //           rows. Both bodies (below) leave their sums to one epilogue.
+// PDL       1: programmatic launch, sm_90. The next call's blocks come as soon as SMs are free, do what needs no memory,
+//           and wait for the end of this call. A and B are no __restrict__ pointers: that would promise the compiler
+//           that nobody writes them while a block runs, and a waiting block runs early.
 // Tails     The last k-block, zeros where it ends early, is multiplied first, so that the loop tests rows or columns
 //           alone. Where rows of A or B do not begin at multiples of 16 bytes a second body copies element by element.
 //           C is stored by elements where 16 bytes do not fit.
@@ -34,6 +37,7 @@
 #include "epilogue.cuh"
 #include "mma.cuh"
 #include "operand_tile.cuh"
+#include "programmatic.cuh"
 #include "tile_order.cuh"
 
 constexpr int WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32;
@@ -204,12 +208,14 @@ __device__ __forceinline__ void product(const Operand* A, const Operand* B, int 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-gemm(const Operand* __restrict__ A, const Operand* __restrict__ B, Output* __restrict__ C,
-     int M, int N, int K, int lda, int ldb, int ldc, Epilogue epilogue) {
+gemm(const Operand* A, const Operand* B, Output* C, int M, int N, int K, int lda, int ldb, int ldc,
+     Epilogue epilogue) {
     extern __shared__ __align__(256) char shared[];
+    if constexpr (PDL > 0) launch_dependents();
     const TileIndex tile = tile_of_block(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, RASTER);
     const int tile_m = tile.m * BM, tile_n = tile.n * BN;
     Sums acc[PIECES_M][COLUMNS];
+    if constexpr (PDL > 0) wait_for_prerequisites();  // before the first read: the launch before may write A and B
     if (rows_in_chunks(A, lda, sizeof(Operand)) && rows_in_chunks(B, ldb, sizeof(Operand)))
         product<true>(A, B, tile_m, tile_n, M, N, K, lda, ldb, shared_address(shared), acc);
     else

@@ -1,11 +1,14 @@
 """The matmul ladder on Ampere's tensor cores: mma.sync, for sm_80 and anything newer."""
 
+from dataclasses import replace
+
 from lowlevel.catalog.entry import Config, Expect, Kernel, Launch, twin
 from lowlevel.catalog.rules import (
     column_of_tiles,
     least_clocks_an_sm,
     owner_in_strips,
     owner_of_mma,
+    programmatic_or_not,
     ring_of_tiles,
     threads_of_warps,
     tiles,
@@ -24,6 +27,20 @@ _WIDE_TALL = _WIDE | {"BM": 256, "BN": 128}
 _WIDE_SQUARE = _WIDE | {"BN": 128, "MIN_BLOCKS": 2}
 _WIDE_SMALL = _WIDE | {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "MIN_BLOCKS": 3}
 _SHORT = {"BK": 32, "STAGES": 4}
+#: gemm/14's; those for large tiles also with programmatic launch, which is taken only where it was tuned.
+_WIDE_ALONE = (
+    _WIDE,
+    _WIDE_TALL,
+    _WIDE_SQUARE,
+    _WIDE_SMALL,
+    _WIDE | _SHORT,
+    _WIDE_TALL | _SHORT,
+    _WIDE_SQUARE | _SHORT,
+)
+_WIDE_CONFIGS = (
+    *(config | {"PDL": 0} for config in _WIDE_ALONE),
+    *(config | {"PDL": 1} for config in (_WIDE, _WIDE_TALL)),
+)
 _WIDE_SPACE = {
     "BM": (64, 128, 256),
     "BN": (64, 128, 256),
@@ -32,6 +49,7 @@ _WIDE_SPACE = {
     "WN": (32, 64),
     "STAGES": (2, 3, 4, 5),
     "MIN_BLOCKS": (1, 2),
+    "PDL": (0, 1),
 }
 _LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
 _LAUNCH = Launch(block=threads_of_warps, grid=tiles)
@@ -113,20 +131,12 @@ KERNELS: tuple[Kernel, ...] = (
         archs=("sm_80",),
         types=(BF16, FP16, FP16_ACC16),
         layouts=_LAYOUTS,
-        configs=(
-            _WIDE,
-            _WIDE_TALL,
-            _WIDE_SQUARE,
-            _WIDE_SMALL,
-            _WIDE | _SHORT,
-            _WIDE_TALL | _SHORT,
-            _WIDE_SQUARE | _SHORT,
-        ),
+        configs=_WIDE_CONFIGS,
         choose=least_clocks_an_sm,
         space=_WIDE_SPACE,
         admits=admits_mma_tile,
         params=_FINISHED,
-        launch=_LAUNCH_RING,
+        launch=replace(_LAUNCH_RING, programmatic=programmatic_or_not),
         epilogues=_EPILOGUES,
         owner=owner_of_mma,
         expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816", "STG.E.128")}),

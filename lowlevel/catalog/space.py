@@ -104,6 +104,8 @@ def admits_mma_tile(config: Config, problem: Problem, limits: Limits) -> str | N
     """`gemm/14_wide`'s static_asserts, and its registers: a ring of tiles whose rows lie as in global memory, copied by
     cp.async a chunk of 16 bytes a thread, swizzled, and read by ldmatrix into warps of WM x WN."""
     bm, bn, bk, wm, wn = (config[name] for name in ("BM", "BN", "BK", "WM", "WN"))
+    if config.get("PDL", 0) and limits.capability < (9, 0):
+        return "programmatic launch, which begins with sm_90"
     if bm % wm or bn % wn:
         return "the tile is not whole warp tiles"
     if wm % 16 or wn % 32 or 64 % wm or 64 % wn:

@@ -260,7 +260,7 @@ def test_every_suite_loads_and_names_only_what_exists():
 
 
 def test_a_suite_that_is_not_there_or_not_right(tmp_path):
-    with pytest.raises(UsageError, match=r"no suite 'nothing'; there are: .*main, quick"):
+    with pytest.raises(UsageError, match=r"no suite 'nothing'; there are: .*main, main-seeded, quick"):
         suite.load("nothing")
     bad = tmp_path / "bad.toml"
     bad.write_text("[[section]]\noperation = 'gemm'\nkernel = ['x']\n")

@@ -92,7 +92,7 @@ def test_a_readme_can_ask_for_means():
     assert "old" not in filled
     del results["h200/x-seeded"]
     assert "seeded" not in report.update_markers(text, results)
-    with pytest.raises(UsageError, match="ladder, tensor, products, .*probes, means"):
+    with pytest.raises(UsageError, match=r"ladder, tensor, products, .*probes, means"):
         report.update_markers(text.replace("means", "mean"), results)
 
 
