@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lowlevel.catalog import fast
+from lowlevel.catalog import fast, hopper
 from lowlevel.dtypes import ELEMENTS, Type
 
 if TYPE_CHECKING:
@@ -159,16 +159,6 @@ def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> s
     return over_registers(config["WM"] * config["WN"] // 32 + 2 * (16 + 8), threads, 1, limits)
 
 
-#: setmaxnreg moves registers among a block's threads, but makes none: what all hold after it must have been theirs.
-def over_trade(groups: int, kept: int, taken: int, limits: Limits) -> str | None:
-    """Refuses a trade among `groups` warpgroups of consumers, who take `taken` registers a thread, and the producer's,
-    which keeps `kept`: takers would wait for ever."""
-    at_start = min(MOST_REGISTERS, limits.registers_per_sm // (128 * (groups + 1))) // 8 * 8
-    if kept + groups * taken > at_start * (groups + 1):
-        return "setmaxnreg takes more registers than the block starts with"
-    return None
-
-
 def empty_arrivals(config: Config) -> int:
     """Arrivals that complete a phase of a stage's `empty`: of every warp that reads it, in each block of the cluster
     that one block's copies reach."""
@@ -200,6 +190,6 @@ def _over_fast_registers(config: Config, problem: Problem, limits: Limits) -> st
     if not fast.trades_registers(config):
         return over_registers(sums + packed, threads, 1, limits)
     kept, taken = fast.registers_after_trade(config)
-    if broken := over_trade(config["CONSUMERS"], kept, taken, limits):
+    if broken := hopper.broken_register_sum(threads, kept, taken):
         return broken
     return "more sums and fragments than the registers hold" if sums + packed + ADDRESSES > taken else None

@@ -106,12 +106,11 @@ def test_what_the_host_refuses(numbers, rule):
     assert found is None if rule is None else rule in (found or "")
 
 
-def test_registers_are_traded_but_not_made():
+def test_a_trade_that_makes_registers_is_refused(monkeypatch):
     """Three warpgroups start with 168 each: 504."""
-    assert space.over_trade(2, 24, 240, H200) is None
-    assert space.over_trade(2, 40, 232, H200) is None
-    assert "setmaxnreg" in space.over_trade(2, 40, 240, H200)
-    assert "setmaxnreg" in space.over_trade(3, 24, 240, H200)
+    assert space.refusal(FAST, BASE, cube(4096), H200) is None
+    monkeypatch.setattr(fast, "registers_after_trade", lambda config: (40, 240))
+    assert "40 + 2 x 240 = 520" in space.refusal(FAST, BASE, cube(4096), H200)
 
 
 @pytest.mark.parametrize(("config", "arrivals"), [(BASE, 16), (LARGE, 16), (IN_TURN, 4), (SMALL, 4)])
