@@ -18,20 +18,25 @@ template <int COLUMNS>
 using Packed = unsigned[COLUMNS / 4];
 
 // Columns `first` .. of a warp's 16 rows of `acc`, finished; C[m][n] is the first element of the warp's rows there.
-// Beyond the edge an epilogue reads what it does at the edge; none of it is stored.
+// Beyond the edge nothing is read and nothing stored.
 template <int COLUMNS, int SUMS>
 __device__ __forceinline__ void pack_columns(Packed<COLUMNS>& packed, const float (&acc)[SUMS], int first, int m, int n,
                                              int M, int N, const Epilogue& epilogue) {
     const int lane = threadIdx.x % 32;
+    int row = m + lane / 4, column = n + lane % 4 * 2;
+    // Addresses of what is added begin here, one a row: ones made earlier, or one a column, would take the sums'
+    // registers.
+    asm volatile("" : "+r"(row), "+r"(column));
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; ++j) {
-        const int column = n + 8 * j + lane % 4 * 2;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float* pair = &acc[(first / 8 + j) * 4 + 2 * half];
-            const int row = min(m + 8 * half + lane / 4, M - 1);
-            packed[2 * j + half] = pack_output(epilogue(pair[0], row, min(column, N - 1)),
-                                               epilogue(pair[1], row, min(column + 1, N - 1)));
+            const auto finished = [&](int i) {
+                const int at_m = row + 8 * half, at_n = column + 8 * j + i;
+                return !Epilogue::ADDS || (at_m < M && at_n < N) ? epilogue(pair[i], at_m, at_n) : 0.0f;
+            };
+            packed[2 * j + half] = pack_output(finished(0), finished(1));
         }
     }
 }
