@@ -43,6 +43,7 @@ class Type:
     operand, output: names in ELEMENTS. accumulate: fp32, fp16 or int32. unit_roundoff: of one
     accumulation, for the error bound: 2^-24 for FMA, 2^-23 for tensor cores, 2^-10 for fp16 sums.
     unit: which rate of the hardware applies, a key of `hardware.Gpu.flop_per_clock`.
+    scaled: whether A and B come with a scale each.
     truncated_step: how much of k a tensor core adds at a time where it truncates its running sum at unit_roundoff;
     0 where sums stay fp32. problems.gemm derives the bound of each.
     """
@@ -55,6 +56,7 @@ class Type:
     unit_roundoff: float
     unit: str
     truncated_step: int = 0
+    scaled: bool = False
 
     @property
     def exact(self) -> bool:
@@ -69,7 +71,7 @@ FP16_ACC16 = Type("fp16_acc16", "fp16", "fp16", "fp16", "fp16", 2.0**-10, "fp16"
 BF16 = Type("bf16", "bf16", "bf16", "bf16", "fp32", 2.0**-23, "bf16")
 # Hopper adds 32 products at a time and keeps about 14 bits of their sum (DeepSeek-V3 technical report, section 3.3.2).
 # Sums that are promoted to fp32 on the way err less, and are held to the same bound.
-FP8 = Type("fp8", "fp8", "fp8", "bf16", "fp32", 2.0**-13, "fp8", truncated_step=32)
+FP8 = Type("fp8", "fp8", "fp8", "bf16", "fp32", 2.0**-13, "fp8", truncated_step=32, scaled=True)
 INT8 = Type("int8", "int8", "int8", "int32", "int32", 0.0, "int8")
 # Types of operations that only move elements: the bits matter, not what they mean.
 MOVE32 = Type("fp32", "fp32", "fp32", "fp32", "fp32", 0.0, "none")

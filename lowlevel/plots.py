@@ -34,7 +34,12 @@ LANGUAGE_COLOURS = {"cuda": "#0072B2", "ptx": "#E69F00", "mlir": "#009E73"}
 LANGUAGE_NAMES = {"cuda": "CUDA C++", "ptx": "PTX", "mlir": "MLIR", "library": "library"}
 LANGUAGE_MARKERS = {"cuda": "o", "ptx": "s", "mlir": "^", "library": "D"}
 _OTHER = "#666666"
-_LIBRARY_NAMES = {"library/cublas": "cuBLAS", "library/cublaslt": "cuBLASLt", "library/copy": "driver's copy"}
+_LIBRARY_NAMES = {
+    "library/cublas": "cuBLAS",
+    "library/cublaslt": "cuBLASLt",
+    "library/cublaslt_promoted": "cuBLASLt, promoted",
+    "library/copy": "driver's copy",
+}
 _STYLE = {
     "svg.hashsalt": "lowlevel",
     "font.size": 9,

@@ -53,6 +53,8 @@ def contenders_of(problem: Problem) -> list[Contender]:
             found.append(GemmContender(pedantic=True))
     if lt_refusal(problem) is None:
         found.append(LtContender())
+        if problem.type.dtype == "fp8":
+            found.append(LtContender(fast_accumulation=False))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from lowlevel import catalog, gpu_worker
 from lowlevel.catalog.entry import Variant
@@ -19,6 +20,8 @@ from lowlevel.toolchain.build import build_all
 from lowlevel.worker import Worker
 
 _DEADLINE_S = 120.0
+#: Scales of A and B that are not 1 and not each other.
+OTHER_SCALES = (0.375, -2.5)
 
 
 def add(commands) -> None:
@@ -108,7 +111,10 @@ def problems_of(variant: Variant, shapes: str, full: bool = False) -> list[Probl
     edges = edge_shapes(*tile_of(variant), full=full)
     if operation != "gemm":
         edges = list(dict.fromkeys((*(shape[:2] for shape in edges), *MOVE_SHAPES)))
-    return [make_problem(variant, shape) for shape in edges]
+    problems = [make_problem(variant, shape) for shape in edges]
+    if variant.type.scaled:
+        problems.append(replace(problems[-1], scales=OTHER_SCALES))
+    return problems
 
 
 def tile_of(variant: Variant) -> tuple[int, int, int, int]:

@@ -30,8 +30,6 @@ class Session:
         self.libraries.check_pair(self.handle)
         self.check(self.libraries.lt.cublasLtCreate(byref(self.lt_handle)), "creating a cuBLASLt handle")
         self.workspace = device.allocate(WORKSPACE_BYTES)
-        self.one = device.allocate(4)
-        self.one.upload(np.ones(1, np.float32))
         self._stream: Stream | None = None
         self._math: int | None = None
 

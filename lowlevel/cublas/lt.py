@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_int, c_int8, c_int32, c_size_t, c_uint32, c_void_p, sizeof
+from typing import NamedTuple
 
 from lowlevel.cublas import constants as c
 from lowlevel.cublas.arguments import column_major, compute_name, lt_refusal
@@ -20,29 +21,37 @@ HEURISTICS = 16
 _MOST_ALIGNED = 256
 
 
+class Pointers(NamedTuple):
+    """Addresses that an operation holds, 0 where the problem has no such operand. Scales in the library's order."""
+
+    bias: int
+    first_scale: int = 0
+    second_scale: int = 0
+
+
 class LtPlan:
     """A product described to cuBLASLt, and its heuristics' answers, best guess first.
 
     D = A B + beta C in the library's terms: D is our C, and C the residual where there is one.
-    alignments: bytes, of the buffers of A, B, C and D in the library's order. bias: its address, 0 without one; the
-    heuristics look at its alignment alone.
+    alignments: bytes, of the buffers of A, B, C and D in the library's order. pointers: what the operation points to;
+    of the bias the heuristics look at the alignment alone.
     """
 
-    def __init__(self, session: Session, problem: Gemm, alignments: Sequence[int], bias: int, fast_accumulation: bool):
+    def __init__(self, session: Session, problem: Gemm, alignments: Sequence[int], pointers: Pointers, fast: bool):
         self.session, self.problem = session, problem
-        self._fast_accumulation = fast_accumulation
+        self._fast_accumulation = fast
         self._lt = session.libraries.lt
         self._made: list[tuple] = []
         weakref.finalize(self, _destroy, self._made).atexit = False
         self.arguments = g = column_major(problem)
-        self._descriptions: dict[int, c_void_p] = {}
+        self._descriptions: dict[Pointers, c_void_p] = {}
         type_ = problem.type
         self.first = self._layout(type_.operand, (g.k, g.m) if g.transa else (g.m, g.k), g.lda)
         self.second = self._layout(type_.operand, (g.n, g.k) if g.transb else (g.k, g.n), g.ldb)
         self.out = self._layout(type_.output, (g.m, g.n), g.ldc)
         self.adds = problem.finish.addend == "residual"
         self.source = self._layout(type_.output, (g.m, g.n), problem.n) if self.adds else self.out
-        self.heuristics = self._ask(alignments, bias)
+        self.heuristics = self._ask(alignments, pointers)
 
     def _create(self, what: str, *arguments) -> c_void_p:
         """A new cuBLASLt object, destroyed with the plan."""
@@ -56,25 +65,25 @@ class LtPlan:
         done = getattr(self._lt, f"cublasLt{what}SetAttribute")(target, attribute, addressof(value), sizeof(value))
         self.session.check(done, f"setting attribute {attribute} of a cublasLt{what}")
 
-    def description(self, bias: int) -> c_void_p:
-        """The operation, which holds the bias's address too: operands that share a plan have descriptors of their own,
-        destroyed with the plan."""
-        if bias not in self._descriptions:
-            self._descriptions[bias] = self._describe(bias)
-        return self._descriptions[bias]
+    def description(self, pointers: Pointers) -> c_void_p:
+        """The operation, which holds addresses too: operands that share a plan have descriptors of their own, destroyed
+        with the plan."""
+        if pointers not in self._descriptions:
+            self._descriptions[pointers] = self._describe(pointers)
+        return self._descriptions[pointers]
 
-    def _describe(self, bias: int) -> c_void_p:
+    def _describe(self, pointers: Pointers) -> c_void_p:
         type_ = self.problem.type
         scalars = c.DATA_TYPE[type_.accumulate]
         description = self._create("MatmulDesc", c.COMPUTE[compute_name(type_)], scalars)
         attributes = {c.DESC_TRANSA: c_int32(self.arguments.transa), c.DESC_TRANSB: c_int32(self.arguments.transb)}
-        if type_.dtype == "fp8":
-            one = c_void_p(self.session.one.address)
-            attributes |= {c.DESC_A_SCALE_POINTER: one, c.DESC_B_SCALE_POINTER: one}
+        if type_.scaled:
+            scales = {c.DESC_A_SCALE_POINTER: pointers.first_scale, c.DESC_B_SCALE_POINTER: pointers.second_scale}
+            attributes |= {attribute: c_void_p(address) for attribute, address in scales.items()}
             attributes |= {c.DESC_FAST_ACCUM: c_int8(self._fast_accumulation)}
-        if bias:
+        if pointers.bias:
             attributes |= {c.DESC_EPILOGUE: c_uint32(c.EPILOGUE[self.problem.epilogue])}
-            attributes |= {c.DESC_BIAS_POINTER: c_void_p(bias)}
+            attributes |= {c.DESC_BIAS_POINTER: c_void_p(pointers.bias)}
         for attribute, value in attributes.items():
             self._set("MatmulDesc", description, attribute, value)
         return description
@@ -83,7 +92,7 @@ class LtPlan:
         """A column-major matrix of `shape` rows and columns in memory."""
         return self._create("MatrixLayout", c.DATA_TYPE[element], *shape, leading)
 
-    def _ask(self, alignments: Sequence[int], bias: int) -> list[Heuristic]:
+    def _ask(self, alignments: Sequence[int], pointers: Pointers) -> list[Heuristic]:
         preference = self._create("MatmulPreference")
         self._set("MatmulPreference", preference, c.PREF_MAX_WORKSPACE_BYTES, c_size_t(WORKSPACE_BYTES))
         self._set("MatmulPreference", preference, c.PREF_REDUCTION_SCHEMES, c_uint32(c.FULL_PRECISION_SCHEMES))
@@ -92,7 +101,7 @@ class LtPlan:
         found, count = (Heuristic * HEURISTICS)(), c_int()
         layouts = (self.first, self.second, self.source, self.out)
         status = self._lt.cublasLtMatmulAlgoGetHeuristic(
-            self.session.lt_handle, self.description(bias), *layouts, preference, HEURISTICS, found, byref(count)
+            self.session.lt_handle, self.description(pointers), *layouts, preference, HEURISTICS, found, byref(count)
         )
         if status == c.NOT_SUPPORTED:
             return []
@@ -114,7 +123,7 @@ class LtCall:
         session, g = plan.session, plan.arguments
         self._scalars = Scalars(plan.problem.type.accumulate, beta=int(plan.adds))
         first, second, source, out = (buffers[name].address for name in (g.first, g.second, _source(plan.problem), "C"))
-        description = plan.description(_bias(plan.problem, buffers))
+        description = plan.description(_pointers(plan.problem, buffers))
         self._function = session.libraries.lt.cublasLtMatmul
         arguments = (session.lt_handle, description, self._scalars.alpha, first, plan.first, second, plan.second)
         arguments += (self._scalars.beta, source, plan.source, out, plan.out, addressof(plan.heuristics[index].algo))
@@ -129,15 +138,17 @@ class LtCall:
 class LtContender:
     """`library/cublaslt`: one algorithm of the up to 16 that the heuristics offer.
 
+    And `library/cublaslt_promoted`, for fp8, without fast accumulation.
+
     `candidates` are all of them, to be timed; `choose` says which `bind` takes, the heuristics' first unless told.
     fast_accumulation: fp8 only, sums on the tensor cores alone, as cuBLASLt's users run it; off, they are promoted
     to fp32 on the way.
     """
 
-    name = "library/cublaslt"
     workspace_bytes = WORKSPACE_BYTES
 
     def __init__(self, fast_accumulation: bool = True):
+        self.name = "library/cublaslt" if fast_accumulation else "library/cublaslt_promoted"
         self.config_text = ""
         self._fast_accumulation = fast_accumulation
         self._choice = 0
@@ -167,10 +178,10 @@ class LtContender:
         if refusal := lt_refusal(problem):
             raise UsageError(f"{self.name} does not take {problem.label}: {refusal}")
         alignments = tuple(_alignment(buffers[name].address) for name in ("B", "A", _source(problem), "C"))
-        bias = _bias(problem, buffers)
-        key = (device, problem, alignments, _alignment(bias))
+        pointers = _pointers(problem, buffers)
+        key = (device, problem, alignments, _alignment(pointers.bias))
         if key not in self._plans:
-            self._plans[key] = LtPlan(Session.of(device), problem, alignments, bias, self._fast_accumulation)
+            self._plans[key] = LtPlan(Session.of(device), problem, alignments, pointers, self._fast_accumulation)
         plan = self._plans[key]
         if not plan.heuristics:
             epilogue = "" if problem.epilogue == "none" else f" {problem.epilogue}"
@@ -184,9 +195,12 @@ def _source(problem: Gemm) -> str:
     return "residual" if problem.finish.addend == "residual" else "C"
 
 
-def _bias(problem: Gemm, buffers: Mapping[str, Buffer]) -> int:
-    """The bias's address, 0 where the problem has none."""
-    return buffers["bias"].address if problem.finish.addend == "bias" else 0
+def _pointers(problem: Gemm, buffers: Mapping[str, Buffer]) -> Pointers:
+    bias = buffers["bias"].address if problem.finish.addend == "bias" else 0
+    if not problem.type.scaled:
+        return Pointers(bias)
+    g = column_major(problem)
+    return Pointers(bias, *(buffers[f"scale_{name.lower()}"].address for name in (g.first, g.second)))
 
 
 def _alignment(address: int) -> int:

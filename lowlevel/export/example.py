@@ -43,7 +43,7 @@ class Formula:
 
 def formula(problem: Problem) -> Formula | None:
     """How the callers compute an element themselves; None where they are told what to expect."""
-    if problem.epilogue != "none":
+    if problem.epilogue != "none" or problem.type.scaled:
         return None
     if problem.operation == "gemm":
         a = ("row", "k") if problem.layout[0] == "N" else ("k", "row")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,11 +17,11 @@ from lowlevel.errors import UsageError
 from lowlevel.interop.arrays import View, recognise
 from lowlevel.interop.result import DeviceArray
 from lowlevel.interop.session import Session, session
-from lowlevel.interop.shapes import matrix, problem_for
+from lowlevel.interop.shapes import Matrix, matrix, problem_for
 from lowlevel.interop.streams import handle_of
 from lowlevel.problems.base import Problem
 from lowlevel.problems.epilogue import EPILOGUES
-from lowlevel.problems.gemm import LAYOUTS
+from lowlevel.problems.gemm import LAYOUTS, SCALES
 
 
 def run(
@@ -33,6 +34,8 @@ def run(
     epilogue: str | None = None,
     bias=None,
     residual=None,
+    scale_a=None,
+    scale_b=None,
 ):
     """Computes with one kernel: `lowlevel.run("gemm/02_tiled", a, b)` is A B, `run("transpose/01_naive", a)` its A^T.
 
@@ -46,22 +49,27 @@ def run(
     epilogue: of a gemm that has them, what is done to A B before it is stored: `bias`, `bias_relu`, `bias_silu` with
     bias=, of N elements, or `residual` with residual=, M x N without gaps. bias= or residual= alone mean the epilogue
     of that name.
+    scale_a, scale_b: of a gemm of fp8, what A and B are multiplied by (1): a number, or an array of one float32.
 
     Raises UsageError, in one line, for arrays, shapes or strides that the kernel does not take, and the other errors
     of lowlevel.errors where compiling or launching fails.
     """
     handle = handle_of(stream)
     given = [recognise(array, _called(number), handle) for number, array in enumerate(arrays)]
+    scales = {word: scale for word, scale in (("scale_a", scale_a), ("scale_b", scale_b)) if scale is not None}
     addends = {word: array for word, array in (("bias", bias), ("residual", residual)) if array is not None}
-    given += [_as_row(recognise(array, word, handle)) for word, array in addends.items()]
-    called = [*(_called(number) for number in range(len(arrays))), *addends]
-    target = None if out is None else recognise(out, "out", handle)
-    everything = given if target is None else [*given, target]
     if not arrays:
         raise UsageError(f"run('{name}') needs arrays")
-    on_host = _all_on_host(everything)
     variant = finished(choose(name, given[0].dtype, layout), epilogue, tuple(addends))
-    sizes = [matrix(array, where) for array, where in zip(given, called, strict=True)]
+    factors = scales_of(variant, scales, handle)
+    added = [_as_row(recognise(array, word, handle)) for word, array in addends.items()]
+    target = None if out is None else recognise(out, "out", handle)
+    placed = [*given, *added, *(f for f in factors.values() if isinstance(f, View))]  # numbers can be anywhere
+    everything = placed if target is None else [*placed, target]
+    on_host = _all_on_host(everything)
+    given += [*factors.values(), *added]
+    called = [*(_called(number) for number in range(len(arrays))), *factors, *addends]
+    sizes = [_ONE if where in factors else matrix(array, where) for array, where in zip(given, called, strict=True)]
     problem = problem_for(variant, sizes, None if target is None else matrix(target, "out"))
     _check_types(variant, problem, dict(zip(called, given, strict=True)), target)
     held = session(_ordinal(everything, device))
@@ -83,6 +91,31 @@ def _as_row(array: np.ndarray | View) -> np.ndarray | View:
         return array[None, :]
     (count,) = array.shape
     return replace(array, shape=(1, count), strides=(count * array.dtype.itemsize, *array.strides))
+
+
+#: A scale, as a matrix.
+_ONE = Matrix((1, 1), 1)
+
+
+def scales_of(variant: Variant, scales: Mapping[str, object], stream: int) -> dict[str, np.ndarray | View]:
+    """What A and B are multiplied by, as matrices of one element: 1 where `scales` says nothing. Empty for a variant
+    that scales neither, which is not to be told of any."""
+    if not variant.type.scaled:
+        if scales:
+            raise UsageError(f"{variant.kernel.label} has no {' and no '.join(scales)} for {variant.type.name}")
+        return {}
+    return {name: _scale(scales.get(name, 1.0), name, stream) for name in SCALES}
+
+
+def _scale(value: object, where: str, stream: int) -> np.ndarray | View:
+    if isinstance(value, int | float | np.number):
+        return np.full((1, 1), value, np.float32)
+    array = recognise(value, where, stream)
+    if math.prod(array.shape) != 1:
+        raise UsageError(f"{where} has {math.prod(array.shape)} elements: give one number")
+    if isinstance(array, np.ndarray):
+        return array.reshape(1, 1)
+    return replace(array, shape=(1, 1), strides=(array.dtype.itemsize,) * 2)
 
 
 def _all_on_host(arrays: Sequence[np.ndarray | View]) -> bool:
@@ -180,14 +213,17 @@ def _on_device(
     held: Session, variant: Variant, problem: Problem, given: Sequence[View], target: View | None, out, handle: int
 ):
     *inputs, output = problem.operands()
-    buffers = {o.name: held.device.borrow(v.address, _extent(o)) for o, v in zip(inputs, given, strict=True)}
+    buffers = {
+        o.name: held.number(v) if isinstance(v, np.ndarray) else held.device.borrow(v.address, _extent(o))
+        for o, v in zip(inputs, given, strict=True)
+    }
     if target is not None:
         _check_target(target, [(buffers[o.name], o.name) for o in inputs], output)
         buffers[output.name] = held.device.borrow(target.address, _extent(output))
     else:
         buffers[output.name] = held.device.allocate(output.nbytes)
     for array in given if target is None else [*given, target]:
-        if array.stream not in (None, handle):
+        if isinstance(array, View) and array.stream not in (None, handle):
             held.stream(handle).wait_for(held.stream(array.stream))
     try:
         held.launch(variant, problem, buffers, handle)

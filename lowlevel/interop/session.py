@@ -6,6 +6,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
+import numpy as np
+
 from lowlevel import catalog
 from lowlevel.catalog.entry import Variant
 from lowlevel.contender import KernelContender, Packets
@@ -30,6 +32,7 @@ class Session:
         self._kernels: dict[str, KernelContender] = {}
         self._bound: OrderedDict[tuple, Packets] = OrderedDict()
         self._streams: dict[int, object] = {}
+        self._numbers: OrderedDict[bytes, Buffer] = OrderedDict()
 
     def kernel(self, variant: Variant) -> KernelContender:
         """Compiled in this process, or found in the cache, and loaded once."""
@@ -42,6 +45,17 @@ class Session:
         if handle not in self._streams:
             self._streams[handle] = self.device.borrow_stream(handle)
         return self._streams[handle]
+
+    def number(self, value: np.ndarray) -> Buffer:
+        """A host array of one element in device memory, kept for calls with the same."""
+        key = value.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = self.device.allocate(value.nbytes)
+            self._numbers[key].upload(value)
+        self._numbers.move_to_end(key)
+        while len(self._numbers) > BOUND:
+            self._numbers.popitem(last=False)[1].free()
+        return self._numbers[key]
 
     def launch(self, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer], handle: int) -> None:
         """Enqueues one call. Streams do not share a bound launch: it may own scratch memory."""

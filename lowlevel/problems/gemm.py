@@ -19,6 +19,8 @@ from lowlevel.problems.epilogue import EPILOGUES, Epilogue
 from lowlevel.tensormap import TensorMap
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
+#: The operands that A and B are multiplied by, where they are scaled.
+SCALES = ("scale_a", "scale_b")
 
 #: Up to this much work every element is checked against float64.
 WHOLE_FLOPS = 2**34
@@ -34,6 +36,8 @@ class Gemm:
 
     epilogue: a name in problems.epilogue.EPILOGUES. Its addend is an operand too: `bias`, one row of n elements, or
     `residual`, m x n like C, tight. unaligned: the operands that do not begin at a multiple of 16 bytes.
+    scales: fp8 only, what A and B are multiplied by: the product is scale_a scale_b A B. Each is an operand of one fp32
+    number, `scale_a` and `scale_b`, and these are the values that `inputs` gives them.
     """
 
     m: int
@@ -46,6 +50,7 @@ class Gemm:
     ldc: int = 0
     epilogue: str = "none"
     unaligned: tuple[str, ...] = ()
+    scales: tuple[float, float] = (1.0, 1.0)
     operation = "gemm"
 
     def __post_init__(self):
@@ -55,6 +60,8 @@ class Gemm:
             raise UsageError(f"no epilogue '{self.epilogue}'; there are: {', '.join(EPILOGUES)}")
         if min(self.m, self.n, self.k) < 1:
             raise UsageError(f"shape {self.label}: every dimension is at least 1")
+        if self.scales != (1.0, 1.0) and not self.type.scaled:
+            raise UsageError(f"{self.type.name} has no scales")
         for name, columns in zip(("lda", "ldb", "ldc"), self._columns(), strict=True):
             given = getattr(self, name)
             if given and given < columns:
@@ -104,6 +111,7 @@ class Gemm:
         operands = (
             Operand("A", self.type.operand, a, self.lda),
             Operand("B", self.type.operand, b, self.ldb),
+            *self._scales(),
             *self._addend(),
             Operand("C", self.type.output, (self.m, self.n), self.ldc, output=True),
         )
@@ -115,6 +123,9 @@ class Gemm:
         rows = 1 if self.finish.addend == "bias" else self.m
         return (Operand(self.finish.addend, self.type.output, (rows, self.n), self.n),)
 
+    def _scales(self) -> tuple[Operand, ...]:
+        return tuple(Operand(name, "fp32", (1, 1), 1) for name in SCALES) if self.type.scaled else ()
+
     def scalars(self) -> Mapping[str, np.generic]:
         sizes = {name: np.int32(getattr(self, name.lower())) for name in ("M", "N", "K")}
         return {**sizes, **{name: np.int32(getattr(self, name)) for name in ("lda", "ldb", "ldc")}}
@@ -124,6 +135,8 @@ class Gemm:
         return {o.name: self._values(o, (seed, index), kind) for index, o in enumerate(operands)}
 
     def _values(self, operand: Operand, seed: tuple[int, int], kind: str) -> np.ndarray:
+        if operand.name in SCALES:
+            return np.full(operand.shape, self.scales[SCALES.index(operand.name)], np.float32)
         if operand.element == "int8":
             return integers(operand.shape, seed, -127, 127).astype(np.int8)
         if kind == "integer":
@@ -149,7 +162,8 @@ class Gemm:
 
     def part(self, inputs: Mapping[str, np.ndarray], rows, columns, kind: str) -> Expected:
         """The reference and bound of C[rows][:, columns], summed in float64."""
-        exact = self.finish.exact and (self.type.exact or kind == "integer")
+        scale = math.prod(float(inputs[operand.name][0, 0]) for operand in self._scales())
+        exact = self.finish.exact and (self.type.exact or kind == "integer") and abs(math.frexp(scale)[0]) == 0.5
         a = inputs["A"] if self.layout[0] == "N" else inputs["A"].T
         b = inputs["B"] if self.layout[1] == "N" else inputs["B"].T
         a, b = a[rows], b[:, columns]
@@ -160,6 +174,7 @@ class Gemm:
             value = value + a_part @ b_part
             if not exact:
                 size = size + np.abs(a_part) @ np.abs(b_part)
+        value, size = scale * value, abs(scale) * size
         addend = self._addend_part(inputs, rows, columns)
         finished = self.finish.value(value, addend)
         if exact:

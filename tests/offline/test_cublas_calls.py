@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import gc
 import itertools
+import math
 import sys
 import types
 
@@ -50,12 +51,12 @@ def column_major_view(address: int, element: str, rows: int, columns: int, leadi
     return np.lib.stride_tricks.as_strided(flat, (rows, columns), (step, leading * step))
 
 
-def multiply(a, b, alpha: float, beta: float, c, d, accumulate: str, finish=lambda sums: sums) -> None:
-    """D = finish(alpha a b + beta c), in float64 (integers exactly) and rounded once. c is read where beta is not 0."""
+def multiply(a, b, alpha: float, beta: float, c, d, accumulate: str, finish=lambda sums: sums, scale=1) -> None:
+    """D = finish(alpha scale a b + beta c), in float64 (integers exactly), rounded once. c is read if beta is not 0."""
     assert alpha == 1
     assert beta in (0, 1)
     wide = np.int64 if accumulate == "int32" else np.float64
-    sums = a.astype(wide) @ b.astype(wide)
+    sums = scale * (a.astype(wide) @ b.astype(wide))
     if beta:
         sums = sums + c.astype(wide)
     d[:] = finish(sums).astype(d.dtype)
@@ -229,8 +230,15 @@ class FakeLibrary:
         assert ELEMENT_OF[facts["scale"]] == scalar
         factors = (memory(pointer, scalar, 1)[0] for pointer in (alpha, beta))
         operands = (first.T if ta else first, second.T if tb else second)
-        multiply(*operands, *factors, source, out, scalar, self.epilogue(facts["attributes"], out))
+        scale, finish = self.scale(facts["attributes"]), self.epilogue(facts["attributes"], out)
+        multiply(*operands, *factors, source, out, scalar, finish, scale)
         return 0
+
+    @staticmethod
+    def scale(attributes: dict) -> float:
+        """Of A and of B, where they have one."""
+        addresses = [int.from_bytes(attributes[key], "little") for key in (17, 18) if key in attributes]
+        return math.prod(float(memory(address, "fp32", 1)[0]) for address in addresses)
 
     @staticmethod
     def epilogue(attributes: dict, out: np.ndarray):
@@ -347,13 +355,15 @@ def output(problem, buffers) -> np.ndarray:
 
 
 def assert_product(problem, buffers, seed: int = 1) -> None:
-    """C is epilogue(A B) exactly, and its padding still the poison."""
+    """C is epilogue(A B), scaled, exactly, and its padding still the poison."""
     inputs = problem.inputs(seed, "integer")
     a = inputs["A"] if problem.layout[0] == "N" else inputs["A"].T
     b = inputs["B"] if problem.layout[1] == "N" else inputs["B"].T
     exact = np.int64 if problem.type.exact else np.float64
     got = output(problem, buffers)
     wanted = a.astype(exact) @ b.astype(exact)
+    if problem.type.scaled:
+        wanted = math.prod(problem.scales) * wanted
     if problem.finish.addend:
         wanted = problem.finish.value(wanted, inputs[problem.finish.addend].astype(exact))
     wanted = wanted.astype(got.dtype)
@@ -510,14 +520,15 @@ def test_lt_multiplies_with_each_algorithm(fake, type_, layout):
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_fp8_has_scales_and_says_how_it_accumulates(fake, fast):
-    problem = Gemm(5, 24, 32, FP8, "NT", 48, 64, 40)
+    problem = Gemm(5, 24, 32, FP8, "NT", 48, 64, 40, scales=(0.5, 4.0))
     buffers = operands(problem)
     contender = LtContender(fast_accumulation=fast)
+    assert contender.name == ("library/cublaslt" if fast else "library/cublaslt_promoted")
     contender.bind(HostDevice(), problem, buffers).launch(HostStream())
     assert_product(problem, buffers)
     attributes = fake.ran["attributes"]
-    for scale in (17, 18):
-        assert memory(int.from_bytes(attributes[scale], "little"), "fp32", 1)[0] == 1.0
+    found = [memory(int.from_bytes(attributes[scale], "little"), "fp32", 1)[0] for scale in (17, 18)]
+    assert found == [4.0, 0.5]  # the library's first operand is B
     assert attributes[25] == bytes([fast])
     assert contender.config_text == "lt #1 of 4" + (", fast accumulation" if fast else "")
 
@@ -900,7 +911,7 @@ def test_the_heuristic_lies_in_memory_as_the_header_has_it():
         (Gemm(8, 8, 8, BF16, "TT"), ["library/cublas", "library/cublaslt"]),
         (Gemm(8, 8, 8, INT8), ["library/cublas", "library/cublaslt"]),
         (Gemm(8, 8, 6, INT8), []),
-        (Gemm(16, 16, 16, FP8, "NT"), ["library/cublaslt"]),
+        (Gemm(16, 16, 16, FP8, "NT"), ["library/cublaslt", "library/cublaslt_promoted"]),
         (Gemm(16, 16, 16, FP8, "NN"), []),
         (Gemm(8, 8, 8, FP32, epilogue="bias"), ["library/cublas", "library/cublaslt"]),
         (Gemm(8, 8, 8, FP32, epilogue="residual"), ["library/cublas", "library/cublaslt"]),

@@ -42,7 +42,7 @@ def test_operands_lie_as_the_layout_says():
 def test_flops_and_bytes():
     problem = Gemm(4, 5, 6, FP8, "NT")
     assert problem.flops == 2 * 4 * 5 * 6
-    assert problem.bytes == 4 * 6 + 5 * 6 + 4 * 5 * 2
+    assert problem.bytes == 4 * 6 + 5 * 6 + 4 * 5 * 2 + 2 * 4  # and a scale each
     assert Transpose(10, 20, MOVE16).bytes == 2 * 10 * 20 * 2
 
 
