@@ -248,6 +248,7 @@ class Bench:
         row.status = "ok" if verdict.ok else "wrong"
         row.reason = verdict.reason
         row.max_error, row.error_bound = verdict.max_error, verdict.error_bound
+        row.rms_error = verdict.rms_error if verdict.ok else None
         if (row.max_error is not None and row.max_error != row.max_error) or row.max_error == float("inf"):
             row.max_error = None
 

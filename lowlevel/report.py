@@ -210,11 +210,34 @@ def _of_ceiling(row: Row, ceilings: Mapping[str, float]) -> str | None:
     return f"{row.tflops / ceilings[row.dtype]:.2f}"
 
 
+def accuracy(rows: Sequence[Row]) -> str:
+    """A line for each product of each shape, libraries too: rates beside errors, the nearest to its bound and the root
+    of the mean square, as a part of C's. For types whose sums a kernel may keep in more ways than one."""
+    lines = [
+        [
+            shape_text(row),
+            _rung(row),
+            row.config,
+            COLUMNS["us"](row) or row.status,
+            COLUMNS["TFLOP/s"](row),
+            _library_ratio(row),
+            COLUMNS["error / bound"](row),
+            _present(row.rms_error, "{:.2e}".format),
+        ]
+        for row in rows
+    ]
+    headings = ["shape", "variant", "configuration", "us", "TFLOP/s", "x best library", "error / bound", "rms error"]
+    filled = [[("" if value is None else value) for value in line] for line in lines]
+    align = ("left",) * 3 + ("right",) * 5
+    return tabulate(filled, headings, "github", colalign=align, disable_numparse=True)
+
+
 #: What a marker in the README may ask for: which rows, and how they are shown.
 VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
     "ladder": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype == "fp32"], _rate_and_ratio),
     "tensor": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype != "fp32"], _rate_and_ratio),
     "products": products,
+    "fp8": lambda rows: accuracy([r for r in rows if r.op == "gemm" and r.dtype == "fp8"]),
     "libraries": lambda rows: matrix(
         [r for r in rows if r.op == "gemm" and r.language == "library" and r.dtype != "fp32"], _rate_and_ratio
     ),

@@ -23,7 +23,8 @@ class Row:
     """One variant at one shape. A figure that does not apply, or was not measured, is None.
 
     Times are microseconds; rates TFLOP/s and GB/s (10^9); the ratios are medians of paired rounds: above 1 this
-    row is faster than the library. ratio_low and ratio_high bound vs_best_library with 95 % confidence.
+    row is faster than the library. ratio_low and ratio_high bound vs_best_library with 95 % confidence. rms_error is a
+    part of C's rms.
     """
 
     op: str
@@ -56,6 +57,7 @@ class Row:
     ratio_high: float | None = None
     max_error: float | None = None
     error_bound: float | None = None
+    rms_error: float | None = None
     registers: int | None = None
     shared_bytes: int | None = None
     spill_bytes: int | None = None

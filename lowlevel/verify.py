@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,13 +22,15 @@ POISON = 0xFF  # NaN in every float type, -1 in every integer
 @dataclass(frozen=True)
 class Verdict:
     """max_error and error_bound are those of the element nearest to its bound, or beyond it. `checked` says which
-    elements were compared; `reason` is one line, empty when all is well."""
+    elements were compared; `reason` is one line, empty when all is well. rms_error: of those that the host compared,
+    the root of the mean squared error over that of the mean square of C."""
 
     ok: bool
     max_error: float = 0.0
     error_bound: float = 0.0
     reason: str = ""
     checked: str = "every element"
+    rms_error: float = 0.0
 
 
 def check_output(problem: Problem, parts: list[Expected], output: np.ndarray) -> Verdict:
@@ -46,7 +49,16 @@ def check_output(problem: Problem, parts: list[Expected], output: np.ndarray) ->
             return verdict
         if _ratio(verdict) >= _ratio(worst):
             worst = verdict
-    return worst
+    return replace(worst, rms_error=_rms_error(parts, output))
+
+
+def _rms_error(parts: list[Expected], output: np.ndarray) -> float:
+    errors = squares = 0.0
+    for part in parts:
+        if part.bound is not None:
+            errors += float(np.sum((output[part.rows][:, part.columns].astype(np.float64) - part.value) ** 2))
+            squares += float(np.sum(part.value**2))
+    return math.sqrt(errors / squares) if squares else 0.0
 
 
 def _check_part(part: Expected, output: np.ndarray) -> Verdict:
