@@ -6,7 +6,18 @@ import functools
 import itertools
 
 from lowlevel import paths
-from lowlevel.catalog import copy, gemm, gemm_ampere, gemm_hopper, gemm_mlir, gemm_split_k, own, probe, transpose
+from lowlevel.catalog import (
+    copy,
+    gemm,
+    gemm_ampere,
+    gemm_fp8,
+    gemm_hopper,
+    gemm_mlir,
+    gemm_split_k,
+    own,
+    probe,
+    transpose,
+)
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Twin, Variant, read_config
 from lowlevel.catalog.sweep import WRITTEN_IN_THE_FILE
 from lowlevel.dtypes import ELEMENTS
@@ -14,7 +25,7 @@ from lowlevel.errors import UsageError
 from lowlevel.toolchain.arch import target_for
 from lowlevel.toolchain.binary import Request
 
-_MODULES = (gemm, gemm_ampere, gemm_split_k, gemm_hopper, gemm_mlir, transpose, copy, probe)
+_MODULES = (gemm, gemm_ampere, gemm_split_k, gemm_hopper, gemm_fp8, gemm_mlir, transpose, copy, probe)
 
 
 @functools.cache

@@ -1,4 +1,5 @@
-"""The callables of `gemm/25_fast`: pure functions of its numbers, as the head of its file explains them.
+"""The callables of `gemm/25_fast` and `gemm/26_fp8`: pure functions of their numbers, as the heads of the files explain
+them.
 
 Tiles of a cluster are CLUSTER_M x CLUSTER_N of a block's. A persistent cluster takes one after another.
 """
@@ -23,6 +24,15 @@ COLUMN = 8
 SUMS_OF_AN_EQUAL_SHARE = 96
 
 
+def fast_config(tile: tuple[int, int], stages: int, cluster: tuple[int, int] = (1, 1), **others: int) -> Config:
+    """Two consumers that share a tile, two boxes a warp, strips of eight tiles of columns, and nothing else. BK is that
+    of 16-bit operands unless given."""
+    (m, n), (along_m, along_n) = tile, cluster
+    numbers = {"BM": m, "BN": n, "BK": 64, "STAGES": stages, "CONSUMERS": 2, "PINGPONG": 0}
+    numbers |= {"CLUSTER_M": along_m, "CLUSTER_N": along_n, "STORE_BOXES": 2, "OVERLAP": 0}
+    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0} | others
+
+
 def cluster_size(config: Config) -> int:
     return config["CLUSTER_M"] * config["CLUSTER_N"]
 
@@ -38,7 +48,9 @@ def sharers(config: Config) -> int:
 
 
 def sums_of_a_thread(config: Config) -> int:
-    return config["BM"] * config["BN"] // (sharers(config) * WARPGROUP)
+    """Those of its part of the tile; where they are promoted, also the partial ones of 64 rows."""
+    partial = config["BN"] // 2 if config.get("PROMOTE") else 0
+    return config["BM"] * config["BN"] // (sharers(config) * WARPGROUP) + partial
 
 
 def trades_registers(config: Config) -> bool:
@@ -167,10 +179,12 @@ def _waves(config: Config, problem: Problem, limits: Limits) -> int:
 
 
 def fewest_clocks(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
-    """Of the configurations that fit, the one whose busiest SM should be done first."""
+    """Of the configurations that fit, the one whose busiest SM should be done first. None whose sums are promoted: that
+    is for who calls to ask for."""
 
     def clocks(index: int) -> float:
         fits = fast_shared(configs[index], problem, limits) <= limits.shared_per_block_optin
+        fits = fits and not configs[index].get("PROMOTE")
         return fast_clocks(configs[index], problem, limits) if fits else float("inf")
 
     return min(range(len(configs)), key=clocks)

@@ -1,12 +1,13 @@
 """The matmul ladder on Hopper's tensor cores: TMA and wgmma, for sm_90a alone."""
 
 from lowlevel.catalog.boxes import operand_tile, output_tile
-from lowlevel.catalog.entry import Config, Expect, Kernel, Launch, twin
+from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.fast import (
     box_of_c,
     claim_counters,
     cluster_of,
     fast_clocks,
+    fast_config,
     fast_grid,
     fast_shared,
     fast_threads,
@@ -44,31 +45,23 @@ _NOT_HANDED_OVER = {"'setmaxnreg' ignored to maintain compatibility": "the 168 r
 _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_of_boxes, workspace=bytes_of_copies)
 
 
-def _fast(tile: tuple[int, int], stages: int, cluster: tuple[int, int] = (1, 1), **others: int) -> Config:
-    """Two consumers that share a tile, two boxes a warp, strips of eight tiles of columns, and nothing else."""
-    (m, n), (along_m, along_n) = tile, cluster
-    numbers = {"BM": m, "BN": n, "BK": 64, "STAGES": stages, "CONSUMERS": 2, "PINGPONG": 0}
-    numbers |= {"CLUSTER_M": along_m, "CLUSTER_N": along_n, "STORE_BOXES": 2, "OVERLAP": 0}
-    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0} | others
-
-
 _SMALL = {"CONSUMERS": 1, "PDL": 1}
 #: Clusters of 2 x 1 share B and run along n; those of 1 x 2 share A and run along m.
-_FAST = (
-    _fast((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
-    _fast((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
-    _fast((256, 128), 4, (1, 2), OVERLAP=2, ALONG_N=0, PDL=1),
-    _fast((128, 256), 4, (2, 1), OVERLAP=1, PDL=1),
-    _fast((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, GPC=1, PDL=1),
-    _fast((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, PDL=1),
-    _fast((128, 128), 6, (2, 1), PINGPONG=1, PDL=1),
-    _fast((128, 144), 4, PINGPONG=1, PDL=1),
-    _fast((128, 144), 4, PINGPONG=1, STORE_BOXES=1, PDL=1),
-    _fast((64, 128), 8, **_SMALL),
-    _fast((64, 64), 8, **_SMALL),
+FAST = (
+    fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
+    fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
+    fast_config((256, 128), 4, (1, 2), OVERLAP=2, ALONG_N=0, PDL=1),
+    fast_config((128, 256), 4, (2, 1), OVERLAP=1, PDL=1),
+    fast_config((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, GPC=1, PDL=1),
+    fast_config((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, PDL=1),
+    fast_config((128, 128), 6, (2, 1), PINGPONG=1, PDL=1),
+    fast_config((128, 144), 4, PINGPONG=1, PDL=1),
+    fast_config((128, 144), 4, PINGPONG=1, STORE_BOXES=1, PDL=1),
+    fast_config((64, 128), 8, **_SMALL),
+    fast_config((64, 64), 8, **_SMALL),
 )
 #: Numbers not here keep the first configuration's value: BK, GROUP.
-_FAST_SPACE = {
+FAST_SPACE = {
     "BM": (64, 128, 256),
     "BN": (64, 128, 144, 160, 176, 192, 256),
     "STAGES": (3, 4, 5, 6, 8),
@@ -199,10 +192,10 @@ KERNELS: tuple[Kernel, ...] = (
         archs=("sm_90a",),
         types=(BF16, FP16),
         layouts=_LAYOUTS,
-        configs=_FAST,
+        configs=FAST,
         choose=fewest_clocks,
         clocks=fast_clocks,
-        space=_FAST_SPACE,
+        space=FAST_SPACE,
         admits=admits_fast,
         params=("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm", "epilogue"),
         launch=Launch(

@@ -166,10 +166,11 @@ def empty_arrivals(config: Config) -> int:
 
 
 def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
-    """`gemm/25_fast`'s static_asserts, its barriers, and its registers."""
+    """The fast family's static_asserts, its barriers, and its registers."""
     consumers, sharers, overlap = config["CONSUMERS"], fast.sharers(config), config["OVERLAP"]
-    if config["BK"] != 64 or config["BN"] % 16 or config["BN"] > 256:
-        return "BK is not 64, or BN no multiple of 16 up to 256: what wgmma and the swizzle take"
+    row = config["BK"] * ELEMENTS[problem.type.operand].bytes
+    if row != fast.ROW_BYTES or config["BN"] % 16 or config["BN"] > 256:
+        return "BK is not 128 bytes, or BN no multiple of 16 up to 256: what wgmma and the swizzle take"
     if config["BM"] not in (64 * sharers, 128 * sharers):
         return "BM is not one or two blocks of 64 rows for each warpgroup of consumers"
     if config["PINGPONG"] and (consumers != 2 or overlap):
@@ -181,6 +182,16 @@ def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
     if empty_arrivals(config) >= 2**20:
         return "a barrier counts to 2^20 - 1"
     return _over_fast_registers(config, problem, limits)
+
+
+def admits_fp8(config: Config, problem: Problem, limits: Limits) -> str | None:
+    """The same, and what `gemm/26_fp8` asserts of promoted sums."""
+    if promote := config["PROMOTE"]:
+        if promote % config["BK"] or promote // config["BK"] > config["STAGES"]:
+            return "PROMOTE is not a whole number of k-blocks that the ring holds"
+        if config["CONSUMERS"] != 2 or config["PINGPONG"] or config["OVERLAP"]:
+            return "PROMOTE takes two consumers that share a tile, and OVERLAP=0"
+    return admits_fast(config, problem, limits)
 
 
 def _over_fast_registers(config: Config, problem: Problem, limits: Limits) -> str | None:

@@ -89,7 +89,7 @@ def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
         (LARGE, None),
         (IN_TURN, None),
         (SMALL, None),
-        ({"BK": 32}, "BK is not 64"),
+        ({"BK": 32}, "BK is not 128 bytes"),
         ({"BN": 264}, "BN no multiple of 16 up to 256"),
         ({"BN": 136}, "BN no multiple of 16 up to 256"),
         ({"BM": 64}, "one or two blocks"),
