@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowlevel.catalog import hopper
 from lowlevel.catalog.boxes import output_tile
 from lowlevel.catalog.entry import Config, Dim3
 from lowlevel.catalog.rules import ceil_div
@@ -15,9 +16,8 @@ from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 from lowlevel.tensormap import TensorMap
 
-#: Rows of m that one wgmma multiplies, threads that do it together, bytes of a row of an operand's tile, and bytes of
-#: 64 such rows.
-ROWS, WARPGROUP, ROW_BYTES, BLOCK_BYTES = 64, 128, 128, 8192
+#: Rows of m that one wgmma multiplies, and threads that do it together.
+ROWS, WARPGROUP = 64, hopper.WARPGROUP
 #: Clusters of two that every GPC of a whole Hopper has room for: cu/include/gpc_claim.cuh.
 COLUMN = 8
 #: Sums of a thread from which on an equal share of the registers does not hold them beside addresses.
@@ -63,6 +63,11 @@ def registers_after_trade(config: Config) -> tuple[int, int]:
     return (24, 240) if sums_of_a_thread(config) > 128 else (40, 232)
 
 
+def named_barriers(config: Config) -> tuple[tuple[int, int], ...]:
+    """(number, threads that meet there): consumers that take turns wait for their own, at which the other arrives."""
+    return ((1, 2 * WARPGROUP), (2, 2 * WARPGROUP)) if config["PINGPONG"] else ()
+
+
 def fast_threads(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
     """The consumers' warpgroups, and a warp or a warpgroup that copies."""
     return WARPGROUP * config["CONSUMERS"] + (WARPGROUP if trades_registers(config) else 32)
@@ -74,15 +79,19 @@ def box_columns(config: Config) -> int:
 
 
 def tile_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of A's and B's tile of a stage. An MN-major tile of B is whole blocks of 64 columns."""
-    b_rows = config["BN"] if problem.layout[1] == "T" else ceil_div(config["BN"], ROWS) * ROWS
-    return ROW_BYTES * (config["BM"] + b_rows)
+    """Bytes of A's and B's tile of a stage."""
+    return sum(hopper.operand_tiles(config, problem))
+
+
+def bytes_of_boxes(config: Config) -> int:
+    """Bytes of every consumer warp's boxes of C."""
+    return 4 * config["CONSUMERS"] * config["STORE_BOXES"] * 16 * box_columns(config) * 2
 
 
 def fast_shared(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
-    """The ring, every consumer warp's boxes, two barriers a stage, and the claimed place."""
-    boxes = 4 * config["CONSUMERS"] * config["STORE_BOXES"] * 16 * box_columns(config) * 2
-    return config["STAGES"] * (tile_bytes(config, problem) + 16) + boxes + 16
+    """The ring, every consumer warp's boxes, and the claimed place."""
+    tiles = hopper.operand_tiles(config, problem)
+    return hopper.ring_bytes(config["STAGES"], tiles, bytes_of_boxes(config)) + 16
 
 
 def box_of_c(config: Config, problem: Problem, limits: Limits) -> TensorMap | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from lowlevel.catalog import hopper
 from lowlevel.catalog.entry import Choose, Config, Dim3
 from lowlevel.hardware import FLOP_PER_CLOCK, Limits
 from lowlevel.problems.base import Problem
@@ -104,16 +105,14 @@ def ring_of_tiles(config: Config, problem: Problem, limits: Limits) -> int:  # n
 
 
 def ring_of_boxes(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
-    """Bytes of STAGES tiles of A and of B as TMA writes them, and of two barriers a stage: BM and BN rows of 128 bytes
-    where rows run along k, else 8192 bytes for each 64 of BM and BN or what is left."""
-    rows_a = config["BM"] if problem.layout[0] == "N" else 64 * ceil_div(config["BM"], 64)
-    rows_b = config["BN"] if problem.layout[1] == "T" else 64 * ceil_div(config["BN"], 64)
-    return config.get("STAGES", 1) * (128 * (rows_a + rows_b) + 16)
+    """Bytes of STAGES tiles of A and of B as TMA writes them, and of two barriers a stage."""
+    return hopper.ring_bytes(config.get("STAGES", 1), hopper.operand_tiles(config, problem))
 
 
-def ring_and_boxes_of_c(config: Config, problem: Problem, limits: Limits) -> int:
-    """Bytes of `ring_of_boxes`, and for each warp's 16 rows of the tile two boxes of 16 x 64 elements of C."""
-    return ring_of_boxes(config, problem, limits) + config["BM"] // 16 * 2 * (16 * 64 * 2)
+def ring_and_boxes_of_c(config: Config, problem: Problem, limits: Limits) -> int:  # noqa: ARG001
+    """The same, and for each warp's 16 rows of the tile two boxes of 16 x 64 elements of C."""
+    boxes = config["BM"] // 16 * 2 * (16 * 64 * 2)
+    return hopper.ring_bytes(config["STAGES"], hopper.operand_tiles(config, problem), boxes)
 
 
 def tiles_in_rounds(config: Config, problem: Problem, limits: Limits) -> Dim3:

@@ -159,12 +159,6 @@ def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> s
     return over_registers(config["WM"] * config["WN"] // 32 + 2 * (16 + 8), threads, 1, limits)
 
 
-def empty_arrivals(config: Config) -> int:
-    """Arrivals that complete a phase of a stage's `empty`: of every warp that reads it, in each block of the cluster
-    that one block's copies reach."""
-    return 4 * fast.sharers(config) * fast.cluster_size(config)
-
-
 def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
     """The fast family's static_asserts, its barriers, and its registers."""
     consumers, sharers, overlap = config["CONSUMERS"], fast.sharers(config), config["OVERLAP"]
@@ -179,9 +173,13 @@ def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
         return "OVERLAP=2 stores one block of 64 rows while another is multiplied: two a warpgroup"
     if config["GPC"] and fast.cluster_size(config) != 2:
         return "GPC counts clusters of two"
-    if empty_arrivals(config) >= 2**20:
-        return "a barrier counts to 2^20 - 1"
-    return _over_fast_registers(config, problem, limits)
+    return (
+        hopper.broken_tiles(hopper.operand_tiles(config, problem), fast.bytes_of_boxes(config))
+        or hopper.broken_expected_bytes(fast.tile_bytes(config, problem))
+        or hopper.broken_arrivals(hopper.empty_arrivals(sharers, fast.cluster_size(config)))
+        or hopper.broken_named_barriers(fast.named_barriers(config), fast.fast_threads(config, problem, limits))
+        or _over_fast_registers(config, problem, limits)
+    )
 
 
 def admits_fp8(config: Config, problem: Problem, limits: Limits) -> str | None:
@@ -201,6 +199,6 @@ def _over_fast_registers(config: Config, problem: Problem, limits: Limits) -> st
     if not fast.trades_registers(config):
         return over_registers(sums + packed, threads, 1, limits)
     kept, taken = fast.registers_after_trade(config)
-    if broken := hopper.broken_register_sum(threads, kept, taken):
+    if broken := hopper.broken_trade(threads, kept, taken):
         return broken
     return "more sums and fragments than the registers hold" if sums + packed + ADDRESSES > taken else None

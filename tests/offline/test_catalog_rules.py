@@ -1,6 +1,7 @@
 """The callables of the catalog that size launches, and choose among configurations."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -222,3 +223,41 @@ def test_types_with_fewer_layouts_have_variants_in_those_alone():
     for name in (listed, swept):
         with pytest.raises(UsageError, match="no variant"):
             catalog.find(name.replace("[bf16,", "[int8,"))
+
+
+#: gemm/22 to 24.
+WIDE = {"BM": 128, "BN": 256, "BK": 64, "STAGES": 4}
+
+
+@pytest.mark.parametrize(
+    ("shape", "cluster", "sms", "blocks"),
+    [
+        ((8192, 8192), 1, 132, 128),  # 2048 tiles, 16 rounds of 128 as of 132
+        ((8192, 8192), 2, 132, 128),
+        ((16384, 16384), 1, 132, 131),  # 8192 tiles, 63 rounds
+        ((1024, 1024), 1, 132, 32),
+        ((1, 1), 1, 132, 1),
+        ((1, 1), 2, 132, 2),
+        ((129, 257), 2, 132, 4),  # two rows of tiles are one of clusters
+        ((257, 257), 2, 132, 8),  # the third row has a cluster of its own, of which half lies outside
+        ((1280, 256), 2, 7, 6),  # 5 clusters, 3 of them at once
+        ((1280, 256), 1, 3, 3),
+    ],
+)
+def test_blocks_that_stay_are_no_more_than_their_rounds_need(shape, cluster, sms, blocks):
+    config = WIDE | ({"CLUSTER": cluster} if cluster > 1 else {})
+    assert rules.tiles_in_rounds(config, Gemm(*shape, 64, BF16), replace(LIMITS, sms=sms)) == (blocks, 1, 1)
+
+
+def test_blocks_of_a_cluster_lie_one_behind_the_other():
+    assert rules.cluster_along_m(WIDE | {"CLUSTER": 2}, Gemm(1, 1, 64, BF16), LIMITS) == (2, 1, 1)
+
+
+def test_a_producer_has_a_warpgroup_of_its_own():
+    assert rules.threads_with_a_producer(WIDE, Gemm(1, 1, 64, BF16), LIMITS) == 384
+    assert rules.threads_with_a_producer(WIDE | {"BM": 64}, Gemm(1, 1, 64, BF16), LIMITS) == 256
+
+
+def test_boxes_of_c_lie_behind_the_ring():
+    """4 stages of 16384 + 32768 bytes, 8 warps with two boxes of 2048, 8 barriers of 8."""
+    assert rules.ring_and_boxes_of_c(WIDE, Gemm(1, 1, 64, BF16), LIMITS) == 196608 + 32768 + 64

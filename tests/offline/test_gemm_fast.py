@@ -106,17 +106,20 @@ def test_what_the_host_refuses(numbers, rule):
     assert found is None if rule is None else rule in (found or "")
 
 
-def test_a_trade_that_makes_registers_is_refused(monkeypatch):
-    """Three warpgroups start with 168 each: 504."""
-    assert space.refusal(FAST, BASE, cube(4096), H200) is None
-    monkeypatch.setattr(fast, "registers_after_trade", lambda config: (40, 240))
-    assert "40 + 2 x 240 = 520" in space.refusal(FAST, BASE, cube(4096), H200)
-
-
-@pytest.mark.parametrize(("config", "arrivals"), [(BASE, 16), (LARGE, 16), (IN_TURN, 4), (SMALL, 4)])
-def test_arrivals_at_an_empty_stage(config, arrivals):
-    """A warp each, of the warpgroups that read it, in one block or both."""
-    assert space.empty_arrivals(config) == arrivals
+@pytest.mark.parametrize(
+    ("function", "numbers", "rule"),
+    [
+        ("registers_after_trade", (40, 240), "setmaxnreg: 40 + 2 x 240 = 520 registers"),
+        ("named_barriers", ((16, 256),), "named barrier 16"),
+        ("bytes_of_boxes", 512, "the staging has 512 bytes"),
+        ("tile_bytes", 1 << 20, "an mbarrier that expects 1048576 bytes"),
+        ("cluster_size", 1 << 18, "an mbarrier of 2097152 arrivals"),
+    ],
+)
+def test_the_host_asks_what_a_block_may_have(monkeypatch, function, numbers, rule):
+    """Each rule of Hopper is asked: numbers that break it are refused."""
+    monkeypatch.setattr(fast, function, lambda *_: numbers)
+    assert rule in space.admits_fast(BASE, cube(4096), H200)
 
 
 @pytest.mark.parametrize("layout", ["NT", "NN"])
