@@ -1,7 +1,7 @@
 """The 64 bits that tell wgmma of an operand in shared memory: fields, rules, and the addresses they lead to.
 
 PTX ISA, 'Matrix Descriptor Format' and 'Strides' of wgmma.mma_async; the addresses are its canonical layouts, compared
-with what an H200 read (tests/fixtures/fragments.json).
+with what an H200 read (tests/fixtures/descriptors.json).
 """
 
 from __future__ import annotations

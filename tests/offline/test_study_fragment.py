@@ -78,7 +78,7 @@ def test_a_warp_of_wgmma_holds_what_mma_does():
 
 
 def recorded() -> dict:
-    assert FIXTURE.is_file(), f"{FIXTURE.name} is missing: record it by tools/record_fragments.py on a GPU"
+    assert FIXTURE.is_file(), f"{FIXTURE.name} is missing: record it by tools/record_fragments.py on a Hopper GPU"
     return json.loads(FIXTURE.read_text())
 
 
@@ -139,14 +139,6 @@ def test_the_hardware_multiplies_so():
     assert [line for name, changes in products.items() for line in products_contradicted(name, changes)] == []
 
 
-def recorded_on_hopper(kind: str) -> dict:
-    """Maps that came with Hopper's instructions."""
-    if kind not in recorded():
-        where = f"tests/fixtures/{FIXTURE.name}"
-        pytest.skip(f"{where} has no {kind} yet: on a Hopper GPU, python tools/record_fragments.py {where}")
-    return recorded()[kind]
-
-
 def stores_contradicted(stores: dict) -> list[str]:
     """Elements of shared memory that the hardware took from another register, lane or part than the formula says."""
     wrong = []
@@ -184,19 +176,19 @@ def operands_contradicted(operands: dict) -> list[str]:
 
 
 def test_the_hardware_stores_so():
-    stores = recorded_on_hopper("stores")
+    stores = recorded()["stores"]
     assert len(stores) == 6
     assert stores_contradicted(stores) == []
 
 
 def test_the_hardware_sums_so():
-    sums = recorded_on_hopper("sums")
+    sums = recorded()["sums"]
     assert [int(n) for n in sums] == list(range(8, 257, 8))
     assert sums_contradicted(sums) == []
 
 
 def test_the_hardware_takes_operands_so():
-    operands = recorded_on_hopper("operands")
+    operands = recorded()["operands"]
     assert list(operands) == ["wgmma.m64k16.a.bf16", "wgmma.m64k16.a.f16"]
     assert operands_contradicted(operands) == []
 
