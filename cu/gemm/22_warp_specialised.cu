@@ -22,7 +22,7 @@
 //           bytes  49152 .. 196607  stages 1 .. 3
 //           bytes 196608 .. 196671  full of each stage, 8 bytes, then empty of each
 //
-// Barriers  Of stage s in round r = 0, 1, .. of the ring, with p = r % 2 (cu/include/ring.cuh):
+// Barriers  Of stage s in round r = 0, 1, .. of the ring, with p = r % 2 (cu/include/stage_ring.cuh):
 //             full[s]    1 arrival, the producer's, and 49152 bytes, the copy engine's. Consumers wait for parity p.
 //             empty[s]   8 arrivals, one of each warp that multiplies. The producer waits for parity 1 - p, that is
 //                        for round r - 1; before round 0 that is true of a new barrier.
@@ -42,7 +42,7 @@
 #include "mbarrier.cuh"
 #include "registers.cuh"
 #include "repack.cuh"
-#include "ring.cuh"
+#include "stage_ring.cuh"
 #include "tile_order.cuh"
 #include "wgmma_store.cuh"
 #include "wgmma_tile.cuh"
@@ -68,9 +68,9 @@ struct Shared {
 // Fills the ring with one k-block after another, each as soon as its stage is empty.
 __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap* map_B, int tile_m, int tile_n,
                                         int k_blocks, Shared shared) {
-    RingPlace at;
+    RingPosition<STAGES> at;
 #pragma unroll 1
-    for (int k_block = 0; k_block < k_blocks; ++k_block, at.next()) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block, at.advance()) {
         const unsigned tile_a = shared.stage(at.stage), full = shared.full(at.stage);
         mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
         mbarrier_arrive_expect(full, STAGE_BYTES);
@@ -84,10 +84,10 @@ __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int warpgroup, in
     const int lane = threadIdx.x % 32;
     const MatrixDescriptor a = matrix_descriptor(shared.ring + warpgroup * WGMMA_BLOCK_BYTES);
     const MatrixDescriptor b = matrix_descriptor(shared.ring + A_BYTES);
-    RingPlace at;
+    RingPosition<STAGES> at;
     unsigned before = 0;  // the stage of the k-block before
 #pragma unroll 1
-    for (int k_block = 0; k_block < k_blocks; ++k_block, at.next()) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block, at.advance()) {
         mbarrier_wait(shared.full(at.stage), at.parity);
         wgmma_fence();
         multiply_tiles<BN, A_MN_MAJOR, B_MN_MAJOR>(acc, a.advance(at.stage * STAGE_BYTES),

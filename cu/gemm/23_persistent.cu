@@ -39,7 +39,7 @@
 #include "mbarrier.cuh"
 #include "registers.cuh"
 #include "repack.cuh"
-#include "ring.cuh"
+#include "stage_ring.cuh"
 #include "staged_store.cuh"
 #include "tile_order.cuh"
 #include "wgmma_store.cuh"
@@ -77,11 +77,11 @@ struct Tiles {
 // Fills the ring with the k-blocks of one tile after another, each as soon as its stage is empty.
 __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap* map_B, Tiles tiles, int k_blocks,
                                         Shared shared) {
-    RingPlace at;
+    RingPosition<STAGES> at;
     for (int i = blockIdx.x; i < tiles.count(); i += gridDim.x) {
         const TileIndex tile = tiles[i];
 #pragma unroll 1
-        for (int k_block = 0; k_block < k_blocks; ++k_block, at.next()) {
+        for (int k_block = 0; k_block < k_blocks; ++k_block, at.advance()) {
             const unsigned tile_a = shared.stage(at.stage), full = shared.full(at.stage);
             mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
             mbarrier_arrive_expect(full, STAGE_BYTES);
@@ -92,14 +92,14 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
 }
 
 // Consumer `warpgroup` multiplies its 64 x BN of a tile, whose first k-block is `at` in the ring.
-__device__ __forceinline__ void multiply(float (&acc)[BN / 2], RingPlace& at, int warpgroup, int k_blocks,
+__device__ __forceinline__ void multiply(float (&acc)[BN / 2], RingPosition<STAGES>& at, int warpgroup, int k_blocks,
                                          Shared shared) {
     const int lane = threadIdx.x % 32;
     const MatrixDescriptor a = matrix_descriptor(shared.ring + warpgroup * WGMMA_BLOCK_BYTES);
     const MatrixDescriptor b = matrix_descriptor(shared.ring + A_BYTES);
     unsigned before = 0;  // the stage of the k-block before
 #pragma unroll 1
-    for (int k_block = 0; k_block < k_blocks; ++k_block, at.next()) {
+    for (int k_block = 0; k_block < k_blocks; ++k_block, at.advance()) {
         mbarrier_wait(shared.full(at.stage), at.parity);
         wgmma_fence();
         multiply_tiles<BN, A_MN_MAJOR, B_MN_MAJOR>(acc, a.advance(at.stage * STAGE_BYTES),
@@ -141,7 +141,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const bool staged = tma_can_store(C, ldc);
         WarpBoxes boxes = {shared.boxes(warp)};
-        RingPlace at;
+        RingPosition<STAGES> at;
         for (int i = blockIdx.x; i < tiles.count(); i += gridDim.x) {
             float acc[BN / 2];
             multiply(acc, at, warpgroup, k_blocks, shared);

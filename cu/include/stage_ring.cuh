@@ -1,7 +1,15 @@
-// A ring of stages in shared memory, which copies fill and warps empty, and where one of them has got to in it.
+// A ring of stages in shared memory between who fills them and who empties them, each stage with two mbarriers:
+//
+//   full     completes when the bytes of a k-block have landed
+//   empty    completes when everyone who reads the stage has said that it is done
+//
+// A stage is used once a round. Its barriers complete one phase a round, so round r's phase has parity r % 2. Who reads
+// waits for full's phase of this round: parity r % 2. Who fills waits until the reading of the round before is over:
+// parity (r - 1) % 2, the other one. In round 0 that asks for the phase before a new barrier's first, which counts as
+// complete (PTX ISA, 'mbarrier.try_wait'): nobody has to arrive in advance.
 #pragma once
 
-// The stage, and the parity of its phase: of `full` for who reads, and its opposite of `empty` for who fills.
+// Where one of them has got to: the stage to use next, and its round's parity.
 template <int COUNT>
 struct RingPosition {
     unsigned stage = 0, parity = 0;
