@@ -150,10 +150,14 @@ class Worker:
 
 
 class Pool:
-    """`n` workers sharing a list of calls. A call that kills its worker costs that call alone."""
+    """`n` workers sharing a list of calls. A call that kills its worker costs that call alone.
 
-    def __init__(self, n: int, name: str = "pool"):
+    spoils: whether a call's error leaves its worker unfit for others, as a lost CUDA context does: it is replaced.
+    """
+
+    def __init__(self, n: int, name: str = "pool", spoils: Callable[[LowlevelError], bool] | None = None):
         self._workers = [Worker(f"{name}-{i}") for i in range(max(1, n))]
+        self._spoils = spoils
 
     def map(self, function: Callable, arguments: Sequence[tuple], deadline: float) -> Iterator[tuple[int, Any]]:
         """(index, result or LowlevelError) as they complete. `deadline` is one call's, in seconds."""
@@ -168,6 +172,8 @@ class Pool:
                     if not call.advance():
                         continue
                     del running[worker]
+                    if self._spoils and isinstance(call.outcome, LowlevelError) and self._spoils(call.outcome):
+                        worker.kill()
                     if todo:
                         running[worker] = _Call(worker, *todo.popleft(), deadline)
                     yield call.index, call.outcome

@@ -117,7 +117,7 @@ class KeptPool(Pool):
 
     def __init__(self, n: int, name: str = "pool"):
         self.kept.extend(Worker(f"{name}-{i}") for i in range(len(self.kept), n))
-        self._workers = self.kept[:n]
+        self._workers, self._spoils = self.kept[:n], None
 
     def close(self) -> None:
         """Ends those that are in the middle of a call, as `Pool` does, and lets the others wait."""

@@ -6,9 +6,13 @@ against it. Each element of a tensor says its number, in two digits of a byte, a
 
 A case has the box and what lies in shared memory, from byte 0 on, by 16 bytes: null where nothing was written, 0 for
 zeros, an element's number (row by row, from 1) where it and its followers fill the 16 bytes, else all numbers. `late`:
-the load brought less or other bytes than the barrier expected, which are those of the box.
+the load brought less or other bytes than the barrier expected, which are those of the box. Of a box that the hardware
+does not load there is `fault` instead: what became of the kernel. That loses the process's CUDA context, so boxes are
+loaded in child processes, and one that faults costs its child.
 """
 
+import contextlib
+import functools
 import json
 import sys
 from pathlib import Path
@@ -17,15 +21,20 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # this checkout, installed or not
 from lowlevel.compare import support_function
+from lowlevel.device.cuda.device import CudaDevice, open_device
+from lowlevel.device.cuda.errors import is_sticky
 from lowlevel.device.protocol import LaunchShape
 from lowlevel.errors import DeviceError, LowlevelError
 from lowlevel.study.swizzle import CHUNK
 from lowlevel.study.tma import Box, packed
+from lowlevel.worker import Pool, WorkerDied, WorkerHung
 
 #: Bytes that the kernel shows: MEMORY in cu/support/tma_boxes.cu.
 MEMORY = 16384
 #: Digits are 1 .. BASE, so that 0 is a zero that TMA filled in, and 0xff a byte that it left alone.
 BASE = 200
+#: Child processes, and how long a box may take in one, with its compiler.
+CHILDREN, DEADLINE_S = 4, 60.0
 _SHAPE = LaunchShape((1, 1, 1), (128, 1, 1))
 _TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
@@ -40,9 +49,12 @@ def cases() -> list[Box]:
             found.append(Box(element, (10, n), swizzle, 0, (20, 140), (3, 5)))
             found.append(Box(element, (9, n), swizzle, 0, (6, n + 5), (-2, 7)))  # over every edge but the left
         n = span // 2
+        found.append(Box(2, (8, n), swizzle, 0, (20, 140), (0, 0)))  # nothing special
+        found.append(Box(2, (8, n), swizzle, 0, (20, 140), (4, 8)))  # from a multiple of 16 bytes on
         found += [Box(2, (9, n), swizzle, offset, (20, 140), (0, 0)) for offset in (128, 384, 896, 1536)]
         found.append(Box(2, (3, n), swizzle, 0, (9, 140), (2, -3)))  # over the left edge
         found.append(Box(2, (3, n), swizzle, 0, (9, 140), (9, 0)))  # wholly below
+        found.append(Box(2, (3, 4, n), swizzle, 0, (5, 6, 72), (0, 0, 0)))
         found.append(Box(2, (3, 4, n), swizzle, 0, (5, 6, 70), (1, 1, 2)))
         found.append(Box(2, (3, 5, n), swizzle, 256, (5, 6, 70), (-1, 3, -4)))  # over the edges in three dimensions
     for swizzle, widths in (("32B", (16,)), ("64B", (16, 32, 48)), ("128B", (16, 32, 64, 96))):
@@ -55,26 +67,71 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        from lowlevel.device.cuda.device import open_device
-
-        device = open_device()
-        found = [recorded(device, box) for box in cases()]
+        gpu, found = recorded_apart(cases(), Pool(CHILDREN, "record", is_lost))
     except LowlevelError as error:
         print(f"record_tma: {error}", file=sys.stderr)
         return error.exit_code
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in found)
-    Path(sys.argv[1]).write_text('{"gpu":' + json.dumps(device.name) + ',"cases":[\n' + lines + "\n]}\n")
-    print(f"{sys.argv[1]}: {len(found)} boxes of {device.name}")
+    Path(sys.argv[1]).write_text('{"gpu":' + json.dumps(gpu) + ',"cases":[\n' + lines + "\n]}\n")
+    print(f"{sys.argv[1]}: {len(found)} boxes of {gpu}")
     for case, box in zip(found, cases(), strict=True):
-        if case["late"] or case["memory"] != packed(box.landed()):
-            print(f"not as foretold{' and late' * case['late']}: {box}")
+        if said := surprise(case, box):
+            print(f"{said}: {box}")
     return 0
+
+
+def surprise(case: dict, box: Box) -> str:
+    """What the hardware did that the formulas do not say, in a few words."""
+    if "fault" in case:
+        return f"fault, {case['fault']}"
+    if case["late"]:
+        return "other bytes landed than those of the box"
+    return "" if case["memory"] == packed(box.landed()) else "not as foretold"
+
+
+def recorded_apart(boxes: list[Box], pool: Pool) -> tuple[str | None, list[dict]]:
+    """(the GPU's name, a case for each box). A box whose load faults, hangs or ends its child is such a case."""
+    gpu, found = None, {}
+    with contextlib.closing(pool.map(recorded_here, [(box,) for box in boxes], DEADLINE_S)) as outcomes:
+        for i, outcome in outcomes:
+            if isinstance(outcome, LowlevelError):
+                found[i] = {**fields(boxes[i]), "fault": fault(outcome)}
+            else:
+                gpu, found[i] = outcome
+    return gpu, [found[i] for i in range(len(boxes))]
+
+
+def fault(error: LowlevelError) -> str:
+    """The driver's name for it in words: 'illegal instruction'. Errors that are no answer of a box are raised again."""
+    if is_lost(error):
+        return error.name.removeprefix("CUDA_ERROR_").lower().replace("_", " ")
+    if isinstance(error, WorkerDied | WorkerHung):
+        return str(error)
+    raise error
+
+
+def is_lost(error: LowlevelError) -> bool:
+    return isinstance(error, DeviceError) and is_sticky(error)
+
+
+def recorded_here(box: Box) -> tuple[str, dict]:
+    """In a child: the GPU's name and the case."""
+    device = own_device()
+    return device.name, recorded(device, box)
+
+
+@functools.cache
+def own_device() -> CudaDevice:
+    return open_device()
 
 
 def recorded(device, box: Box) -> dict:
     (low, late), (high, _) = (loaded(device, box, digit) for digit in digits(box))
-    case = {name: getattr(box, name) for name in ("element", "box", "swizzle", "offset", "tensor", "at")}
-    return {**case, "late": late, "memory": packed(landed(low, high, box.element))}
+    return {**fields(box), "late": late, "memory": packed(landed(low, high, box.element))}
+
+
+def fields(box: Box) -> dict:
+    return {name: getattr(box, name) for name in ("element", "box", "swizzle", "offset", "tensor", "at")}
 
 
 def digits(box: Box) -> tuple[np.ndarray, np.ndarray]:

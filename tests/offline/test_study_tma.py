@@ -2,6 +2,10 @@
 
 import importlib.util
 import json
+import os
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowlevel import cli, paths
-from lowlevel.errors import UsageError
+from lowlevel.errors import DeviceError, UsageError
 from lowlevel.study import swizzle, tma
 from lowlevel.study.tma import Box
 from lowlevel.toolchain.binary import Request
 from lowlevel.toolchain.build import build_all
+from lowlevel.worker import WorkerHung
 
 ROOT = paths.kernel_root()
 FIXTURE = ROOT / "tests" / "fixtures" / "tma.json"
@@ -105,9 +110,13 @@ class TestPlaces:
 def contradicted(case: dict) -> list[str]:
     """Why a recorded box is not as the formula says: at most one line."""
     fields = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in case.items() if name not in ("late", "memory")
+        name: tuple(v) if isinstance(v, list) else v
+        for name, v in case.items()
+        if name not in ("late", "memory", "fault")
     }
     it = Box(**fields)
+    if "fault" in case:
+        return [f"{it}: the hardware refuses it: {case['fault']}"]
     if case["late"]:
         return [f"{it}: other bytes landed than the {it.bytes} of the box"]
     expected = tma.packed(it.landed())
@@ -141,6 +150,20 @@ def recorder():
     return module
 
 
+class Outcomes:
+    """A pool that has run: call's number -> what became of it, in the order in which it did."""
+
+    def __init__(self, outcomes: dict):
+        self.outcomes, self.closed = outcomes, False
+
+    def map(self, _function, arguments, _deadline):
+        assert len(arguments) == len(self.outcomes)
+        try:
+            yield from self.outcomes.items()
+        finally:
+            self.closed = True
+
+
 class TestTheRecorder:
     """What it writes, of a device that loads by the formulas."""
 
@@ -170,6 +193,53 @@ class TestTheRecorder:
         case = self.recorded(monkeypatch, it)
         case["memory"].append(0)
         assert "has 0, not None" in contradicted(case)[0]
+
+    def test_a_box_that_faults_is_a_case_too(self, monkeypatch):
+        """And the error text that it gives is the driver's name, in words; others go on."""
+        tool, boxes = recorder(), [Box(2, (8, 64), "128B", offset) for offset in (0, 128, 256, 384)]
+        lost = DeviceError(
+            "CUDA_ERROR_ILLEGAL_INSTRUCTION while waiting for a stream", "CUDA_ERROR_ILLEGAL_INSTRUCTION"
+        )
+        outcomes = {
+            3: ("H200", {**tool.fields(boxes[3]), "late": True, "memory": []}),
+            1: lost,
+            2: WorkerHung("no answer in 60 s; killed"),
+            0: ("H200", {**tool.fields(boxes[0]), "late": False, "memory": tma.packed(boxes[0].landed())}),
+        }
+        gpu, cases = tool.recorded_apart(boxes, Outcomes(outcomes))
+        assert gpu == "H200"
+        assert [case.get("fault") for case in cases] == [None, "illegal instruction", "no answer in 60 s; killed", None]
+        assert [case["offset"] for case in cases] == [0, 128, 256, 384]
+        said = [tool.surprise(case, box) for case, box in zip(cases, boxes, strict=True)]
+        assert said[:2] == ["", "fault, illegal instruction"]
+        assert said[3] == "other bytes landed than those of the box"
+        lines = [line for case in json.loads(json.dumps(cases)) for line in contradicted(case)]
+        assert len(lines) == 3
+        assert lines[0].endswith("offset=128, tensor=(8, 64), at=(0, 0)): the hardware refuses it: illegal instruction")
+
+    def test_other_errors_end_it(self):
+        """And the pool with it."""
+        tool, pool = recorder(), Outcomes({0: DeviceError("out of memory", "CUDA_ERROR_OUT_OF_MEMORY")})
+        with pytest.raises(DeviceError, match="out of memory"):
+            tool.recorded_apart([Box(2, (8, 64))], pool)
+        assert pool.closed
+
+    def test_a_child_is_replaced_when_its_context_is_lost(self):
+        tool = recorder()
+        assert tool.is_lost(DeviceError("", "CUDA_ERROR_ILLEGAL_INSTRUCTION"))
+        assert not tool.is_lost(DeviceError("", "CUDA_ERROR_OUT_OF_MEMORY"))
+        assert not tool.is_lost(WorkerHung("no answer in 60 s; killed"))
+
+    def test_without_a_driver_it_says_so(self, tmp_path):
+        """Its children too are found and answer."""
+        out = tmp_path / "tma.json"
+        hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+        done = subprocess.run(
+            [sys.executable, ROOT / "tools" / "record_tma.py", out], env=hidden, capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert re.fullmatch(r"record_tma: [^\n]+\n", done.stderr)
+        assert not out.exists()
 
     def test_cases_cover_what_there_is(self):
         cases = recorder().cases()

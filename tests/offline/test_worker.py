@@ -223,6 +223,19 @@ def test_a_pool_answers_each_call_once_whatever_the_others_do():
     assert all(isinstance(results[i], int) for i in (0, 1, 5, 6))
 
 
+def refuse_third(number):
+    if number == 2:
+        raise CompileError("no")
+    return own_pid()
+
+
+@pytest.mark.parametrize(("spoils", "children"), [(None, 1), (lambda error: str(error) == "no", 2)])
+def test_a_pool_replaces_a_worker_that_an_error_spoils(spoils, children):
+    results = dict(Pool(1, spoils=spoils).map(refuse_third, [(i,) for i in range(5)], deadline=PATIENCE_S))
+    assert isinstance(results.pop(2), CompileError)
+    assert len(set(results.values())) == children
+
+
 def test_a_pool_uses_its_workers_and_no_more_than_there_are_calls():
     pids = {pid for _, pid in Pool(2).map(own_pid, [()] * 6, deadline=PATIENCE_S)}
     assert 1 <= len(pids) <= 2
