@@ -1,13 +1,18 @@
 """The matmul ladder in MLIR. Each file is lowered to PTX for the first of its `archs`."""
 
+from lowlevel.catalog.boxes import operand_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch, Rule, twin
+from lowlevel.catalog.repack import TMA_ROWS
 from lowlevel.catalog.rules import (
     column_of_tiles,
     one_element_a_thread,
     owner_of_element,
     owner_of_mma,
+    owner_of_wgmma,
+    ring_of_boxes,
     ring_of_tiles,
     threads_of_warps,
+    threads_with_a_producer,
     tiles,
 )
 from lowlevel.dtypes import BF16, FP16, FP16_ACC16, FP32
@@ -16,6 +21,12 @@ _PARAMS = ("A", "B", "C", "M", "N", "K", "lda", "ldb", "ldc")
 _TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
 _WIDE = {"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1}
 _LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
+_HOPPER = ("map_A", "map_B", "C", "M", "N", "K", "ldc")
+_WIDE_OF_BOXES = {"BM": 128, "BN": 256, "BK": 64, "STAGES": 4}
+_BOXES = {"A": operand_tile("A"), "B": operand_tile("B")}
+_HGMMA = ("UTMALDG.2D", "SYNCS", "HGMMA.64x256x16.F32")
+#: nvJitLink makes code to be linked, and then leaves setmaxnreg out.
+_NOT_HANDED_OVER = {"'setmaxnreg' ignored to maintain compatibility": "the 168 registers of the start are enough"}
 _WHOLE_TILES = (
     Rule(lambda p: all(p.dimensions[name] % 32 == 0 for name in "mnk"), "M, N and K must be multiples of 32"),
     Rule(lambda p: all(p.dimensions[name] % 8 == 0 for name in ("lda", "ldb")), "lda and ldb must be multiples of 8"),
@@ -106,5 +117,21 @@ KERNELS: tuple[Kernel, ...] = (
         needs=_WHOLE_TILES,
         owner=owner_of_mma,
         expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS", "LDGDEPBAR", "LDSM.16", "HMMA.16816.F16", "BAR")}),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/22_warp_specialised",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=("NT",),
+        configs=(_WIDE_OF_BOXES,),
+        params=_HOPPER,
+        launch=Launch(block=threads_with_a_producer, grid=column_of_tiles, shared=ring_of_boxes),
+        needs=(TMA_ROWS,),
+        boxes=_BOXES,
+        owner=owner_of_wgmma,
+        expect=Expect(sass={"sm_90a": _HGMMA}, allow=_NOT_HANDED_OVER),
     ),
 )

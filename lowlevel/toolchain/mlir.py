@@ -51,6 +51,10 @@ _ALIASES = {
     "bf16": {"!elt": "bf16", "!pair": "i32", "#elt": "#nvvm.mma_type<bf16>"},
 }
 
+#: What nvvm.wgmma.mma_async calls the type: above files that name it, which are those for Hopper.
+_WGMMA_ELT = "#wgmma_elt"
+_WGMMA_TYPES = {"fp16": "#nvvm.wgmma_type<f16>", "bf16": "#nvvm.wgmma_type<bf16>"}
+
 _GET_IT = f"pip install 'lowlevel[mlir]', or Debian's mlir-{MAJOR}-tools, or set MLIR_OPT to one"
 _HASH = re.compile(r"^// of .*SHA-256 (\w{64})", re.MULTILINE)
 
@@ -123,7 +127,7 @@ def llvm_ir(request: Request) -> str:
 
 def text_of(request: Request) -> str:
     """What mlir-opt is given: the file, with what `!elt` stands for in this variant before its first line."""
-    return f"{_aliases(request)}  {request.source.read_text(encoding='utf-8')}"
+    return f"{_aliases(request)}  {_source(request)}"
 
 
 def identity(request: Request) -> str:
@@ -210,7 +214,7 @@ def _pipeline(request: Request, form: str) -> str:
     target = chip(request)
     if target not in _ISA:
         raise UsageError(f"{request.source.name}: MLIR is lowered for {', '.join(_ISA)}, not {target}")
-    steps = [_INTERPRETER] if _SCRIPT in request.source.read_text(encoding="utf-8") else []
+    steps = [_INTERPRETER] if _SCRIPT in _source(request) else []
     steps += [_UNROLLED, _TO_PTX.format(chip=target, isa=_ISA[target], form=form)]
     return f"builtin.module({','.join(steps)})"
 
@@ -219,7 +223,14 @@ def _aliases(request: Request) -> str:
     name = request.type
     if name not in _ALIASES:
         raise UsageError(f"{request.source.name}: no word for {name} in MLIR; there are: {', '.join(_ALIASES)}")
-    return " ".join(f"{alias} = {meaning}" for alias, meaning in _ALIASES[name].items())
+    words = dict(_ALIASES[name])
+    if name in _WGMMA_TYPES and _WGMMA_ELT in _source(request):
+        words[_WGMMA_ELT] = _WGMMA_TYPES[name]
+    return " ".join(f"{alias} = {meaning}" for alias, meaning in words.items())
+
+
+def _source(request: Request) -> str:
+    return request.source.read_text(encoding="utf-8")
 
 
 def _attribute(module: str, name: str, request: Request) -> str:
