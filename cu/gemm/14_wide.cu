@@ -25,9 +25,9 @@
 //
 // Registers 128 sums (64 in pairs of fp16) and two sets of 32 for fragments; one pointer an operand walks over its
 //           rows. Both bodies (below) leave their sums to one epilogue.
-// PDL       1: programmatic launch, sm_90. The next call's blocks come as soon as SMs are free, do what needs no memory,
-//           and wait for the end of this call. A and B are no __restrict__ pointers: that would promise the compiler
-//           that nobody writes them while a block runs, and a waiting block runs early.
+// PDL       1: programmatic launch, sm_90. The next call's blocks come as SMs get free, do what needs no memory, and
+//           wait for the end of this call. A and B are no __restrict__ pointers: that would promise the compiler that
+//           nobody writes them while a block runs, and a block that waits runs early.
 // Tails     The last k-block, zeros where it ends early, is multiplied first, so that the loop tests rows or columns
 //           alone. Where rows of A or B do not begin at multiples of 16 bytes a second body copies element by element.
 //           C is stored by elements where 16 bytes do not fit.

@@ -163,7 +163,7 @@ def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
     """The fast family's static_asserts, its barriers, and its registers."""
     consumers, sharers, overlap = config["CONSUMERS"], fast.sharers(config), config["OVERLAP"]
     row = config["BK"] * ELEMENTS[problem.type.operand].bytes
-    if row != fast.ROW_BYTES or config["BN"] % 16 or config["BN"] > 256:
+    if row != hopper.ROW_BYTES or config["BN"] % 16 or config["BN"] > 256:
         return "BK is not 128 bytes, or BN no multiple of 16 up to 256: what wgmma and the swizzle take"
     if config["BM"] not in (64 * sharers, 128 * sharers):
         return "BM is not one or two blocks of 64 rows for each warpgroup of consumers"
