@@ -1,6 +1,6 @@
 """The matmul ladder in MLIR. Each file is lowered to PTX for the first of its `archs`."""
 
-from lowlevel.catalog.boxes import operand_tile
+from lowlevel.catalog.boxes import operand_tile, output_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch, Rule, twin
 from lowlevel.catalog.repack import TMA_ROWS
 from lowlevel.catalog.rules import (
@@ -9,11 +9,14 @@ from lowlevel.catalog.rules import (
     owner_of_element,
     owner_of_mma,
     owner_of_wgmma,
+    ring_and_boxes_of_c,
     ring_of_boxes,
     ring_of_tiles,
     threads_of_warps,
     threads_with_a_producer,
     tiles,
+    tiles_in_rounds,
+    warpgroup_for_64_rows,
 )
 from lowlevel.dtypes import BF16, FP16, FP16_ACC16, FP32
 
@@ -22,6 +25,8 @@ _TILE = {"BM": 128, "BN": 128, "BK": 64, "WM": 64, "WN": 32}
 _WIDE = {"BM": 128, "BN": 256, "BK": 64, "WM": 64, "WN": 64, "STAGES": 3, "MIN_BLOCKS": 1}
 _LAUNCH_RING = Launch(block=threads_of_warps, grid=column_of_tiles, shared=ring_of_tiles)
 _HOPPER = ("map_A", "map_B", "C", "M", "N", "K", "ldc")
+_STORED = ("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc")
+_SQUARE_OF_BOXES = {"BM": 128, "BN": 128, "BK": 64, "STAGES": 3}
 _WIDE_OF_BOXES = {"BM": 128, "BN": 256, "BK": 64, "STAGES": 4}
 _BOXES = {"A": operand_tile("A"), "B": operand_tile("B")}
 _HGMMA = ("UTMALDG.2D", "SYNCS", "HGMMA.64x256x16.F32")
@@ -120,6 +125,22 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     Kernel(
         "mlir",
+        "gemm/21_ring",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=("NT",),
+        configs=(_SQUARE_OF_BOXES,),
+        params=_HOPPER,
+        launch=Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_of_boxes),
+        needs=(TMA_ROWS,),
+        boxes=_BOXES,
+        owner=owner_of_wgmma,
+        expect=Expect(sass={"sm_90a": ("UTMALDG.2D", "SYNCS", "HGMMA.64x128x16.F32")}),
+    ),
+    Kernel(
+        "mlir",
         "gemm/22_warp_specialised",
         entry="gemm",
         idea=twin("cuda"),
@@ -133,5 +154,21 @@ KERNELS: tuple[Kernel, ...] = (
         boxes=_BOXES,
         owner=owner_of_wgmma,
         expect=Expect(sass={"sm_90a": _HGMMA}, allow=_NOT_HANDED_OVER),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/23_persistent",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=("NT",),
+        configs=(_WIDE_OF_BOXES | {"GROUP": 16},),
+        params=_STORED,
+        launch=Launch(block=threads_with_a_producer, grid=tiles_in_rounds, shared=ring_and_boxes_of_c),
+        needs=(TMA_ROWS,),
+        boxes=_BOXES | {"C": output_tile(rows=16)},
+        owner=owner_of_wgmma,
+        expect=Expect(sass={"sm_90a": (*_HGMMA, "STSM.16.M88.4", "UTMASTG.2D")}, allow=_NOT_HANDED_OVER),
     ),
 )

@@ -6,11 +6,11 @@
 // Idea      A warpgroup of its own asks the copy engine for tiles, and runs ahead as far as the ring has room; two
 //           others multiply, each at its own pace. Who fills a stage and who empties it tell each other by mbarriers.
 //
-// Dialects  nvvm for what is an instruction of PTX, llvm for pointers, arith for numbers, scf for branches and loops,
-//           affine for loops that are unrolled. nvgpu has ops for TMA and wgmma too (nvgpu.tma.async.load,
-//           nvgpu.warpgroup.mma), which find descriptors and addresses by the types of memrefs; the fence and the wait
-//           are inside its product, a k-block at a time. In nvvm they are where the kernel wants them, and ptxas has
-//           nothing to remark on. There is no inline PTX: LLVM 22 has an op for every instruction here.
+// Dialects  nvvm for what is an instruction of PTX, llvm for pointers and functions, arith for numbers, scf for
+//           branches and loops, affine for loops that are unrolled. nvgpu has ops for TMA and wgmma too
+//           (nvgpu.tma.async.load, nvgpu.warpgroup.mma), which find descriptors and addresses by the types of memrefs;
+//           but fence and wait are inside its product, a k-block at a time. In nvvm they stand where the kernel wants
+//           them, and ptxas has nothing to remark on. There is no inline PTX: LLVM 22 has an op for every instruction.
 // Tile      128 x 256 x 64. Blocks take the tiles 8 rows of tiles at a time, down each column of these.
 // Threads   threads   0 .. 127   consumer 0, rows  0 ..  63 of the tile: wgmma of 64 x 256 x 16
 //           threads 128 .. 255   consumer 1, rows 64 .. 127
@@ -40,18 +40,35 @@
 !cluster = !llvm.ptr<7>         // shared memory of any block of the cluster
 // A lane's sums: what wgmma gives and takes, one register each.
 !sums = !llvm.struct<(f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
-                       f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32)>
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32,
+                      f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32)>
 
 gpu.module @warp_specialised {
   // The ring and the mbarriers, whose size the launch names: `.extern .shared .align 1024 .b8 ring[]`. 1024: what the
   // swizzle of 128 bytes repeats after.
   llvm.mlir.global external @ring() {addr_space = 3 : i32, alignment = 1024 : i64} : !llvm.array<0 x i8>
+
+  // A function of llvm, which its optimiser inlines: PTX has no trace of it.
+  // Waits until the phase of this parity is over. mbarrier.try_wait.parity.shared.b64 complete, [barrier], parity: it
+  // sleeps, but may be woken early, so it is asked again. (nvvm.mbarrier.try_wait.parity is the whole loop, in inline
+  // PTX and with a limit of time.)
+  llvm.func internal @wait(%barrier: i32, %parity: i32) attributes {always_inline} {
+    %true = arith.constant true
+    %at = llvm.inttoptr %barrier : i32 to !shared
+    scf.while : () -> () {
+      %complete = nvvm.mbarrier.try_wait %at, %parity : !shared, i32 -> i1
+      %again = arith.xori %complete, %true : i1
+      scf.condition(%again)
+    } do {
+      scf.yield
+    }
+    llvm.return
+  }
 
   // An llvm.func, which a gpu.func becomes: that one takes no nvvm.grid_constant. llvm.byval makes a tensor map a
   // parameter of 128 bytes, `.param .align 64 .b8 gemm_param_0[128]`, and nvvm.grid_constant says that nobody writes
@@ -84,7 +101,6 @@ gpu.module @warp_specialised {
     %full_first = arith.constant 196608 : i32
     %empty_first = arith.constant 196640 : i32
     %all_lanes = arith.constant -1 : i32
-    %true = arith.constant true
     %i64_2 = arith.constant 2 : i64
     %i64_8 = arith.constant 8 : i64
     %i64_512 = arith.constant 512 : i64
@@ -166,18 +182,8 @@ gpu.module @warp_specialised {
           %full_at = arith.addi %barrier, %full_first : i32
           %empty_at = arith.addi %barrier, %empty_first : i32
           %full = llvm.inttoptr %full_at : i32 to !shared
-          %empty = llvm.inttoptr %empty_at : i32 to !shared
           %k = arith.muli %k_block, %c64 : i32
-          // mbarrier.try_wait.parity.shared.b64 complete, [empty], other: sleeps until the phase of that parity is
-          // over, but may be woken early, so it is asked again. (nvvm.mbarrier.try_wait.parity is the whole loop, in
-          // inline PTX and with a limit of time.)
-          scf.while : () -> () {
-            %complete = nvvm.mbarrier.try_wait %empty, %other : !shared, i32 -> i1
-            %again = arith.xori %complete, %true : i1
-            scf.condition(%again)
-          } do {
-            scf.yield
-          }
+          llvm.call @wait(%empty_at, %other) : (i32, i32) -> ()
           // mbarrier.arrive.expect_tx.shared.b64: the phase's one arrival, and the bytes that must come beside. Then
           // the boxes at (k, m) and (k, n), the innermost coordinate first: 128 rows of A and 256 of B, 64 k each. That
           // is cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.
@@ -221,18 +227,11 @@ gpu.module @warp_specialised {
         %barrier = arith.addi %base, %barrier_offset : i32
         %full_at = arith.addi %barrier, %full_first : i32
         %empty_at = arith.addi %barrier, %empty_first : i32
-        %full = llvm.inttoptr %full_at : i32 to !shared
         %stage_64 = arith.extui %stage : i32 to i64
         %stage_on_64 = arith.muli %stage_64, %i64_3072 : i64
         %desc_A = arith.addi %desc_A_first, %stage_on_64 : i64
         %desc_B = arith.addi %desc_B_first, %stage_on_64 : i64
-        scf.while : () -> () {
-          %complete = nvvm.mbarrier.try_wait %full, %parity : !shared, i32 -> i1
-          %again = arith.xori %complete, %true : i1
-          scf.condition(%again)
-        } do {
-          scf.yield
-        }
+        llvm.call @wait(%full_at, %parity) : (i32, i32) -> ()
         // wgmma.fence.sync.aligned: what was done to the sums' registers comes before the products. Then four of them,
         // 32 bytes of k apart, wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {sums}, a, b, p, 1, 1, 0, 0. <col>
         // for B as in mma's names: its columns run along k. wgmma.commit_group makes them a group, which can be waited
