@@ -122,7 +122,11 @@ def read_ptx(text: str, entry: str = "") -> Code:
 
 
 def _span_of(ptx: str, entry: str) -> tuple[int, int]:
-    """Where a kernel's text begins and ends in its module's."""
-    start = ptx.find(f".entry {entry}(") if entry else 0
-    end = ptx.find("\n}", start) if entry else -1
-    return max(start, 0), end + 2 if end >= 0 else len(ptx)
+    """Where a kernel's text begins and ends in its module's, which has no comments."""
+    start = max(ptx.find(f".entry {entry}("), 0) if entry else 0
+    depth = 0
+    for brace in re.compile(r"[{}]").finditer(ptx, start) if entry else ():
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return start, brace.end()
+    return start, len(ptx)

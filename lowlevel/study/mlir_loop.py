@@ -6,8 +6,10 @@ import re
 
 #: A loop of the program; affine.for is unrolled before it becomes one.
 _LOOP = re.compile(r"\bscf\.(?:for|while)\b")
-_MULTIPLIES = re.compile(r"\b(?:nvgpu\.(?:warpgroup\.)?mma|nvvm\.(?:wgmma\.)?mma|math\.fma|linalg\.matmul)\b")
-_BRINGS = re.compile(r"\b(?:memref\.load|linalg\.copy|gpu\.barrier)\b|async|mbarrier|\btma\b")
+_MULTIPLIES = re.compile(
+    r"\b(?:nvgpu\.(?:warpgroup\.)?mma|nvvm\.mma|nvvm\.wgmma\.mma_async|math\.fma|linalg\.matmul)\b"
+)
+_BRINGS = re.compile(r"\b(?:memref\.load|linalg\.copy|(?:gpu|nvvm)\.barrier)\b|async|mbarrier|\btma\b")
 
 
 def main_loop(text: str) -> tuple[int, int] | None:

@@ -151,6 +151,11 @@ class TestPtx:
         waits = [i for i, instruction in enumerate(code.instructions) if instruction.opcode.startswith("mbarrier")]
         assert [code.targets[i + 1] for i in waits] == waits
 
+    def test_a_kernel_ends_where_its_braces_do(self):
+        text = ".entry one()\n{\n{\n.reg .pred p;\n}\nret;\n}\n.entry two()\n{\nexit;\n}\n"  # inline assembly's own
+        assert [i.opcode for i in read_ptx(text, "one").instructions] == ["ret"]
+        assert [i.opcode for i in read_ptx(text, "two").instructions] == ["exit"]
+
     def test_a_loop_that_is_entered_at_its_end(self):
         text = "bra test;\nbody:\nfma.rn.f32 %x, %x, %x, %x;\ntest:\nsetp.lt.s32 %p, %a, %b;\n@%p bra body;\nret;\n"
         assert [i.opcode for i in loops.main_loop(read_ptx(text)).instructions] == ["fma.rn.f32", "setp.lt.s32", "bra"]
@@ -206,6 +211,11 @@ class TestSource:
         assert sum("mma.sync" in line for line in ptx.lines) == 128
         assert "SASS of mlir:gemm/14_wide[bf16,NT" in machine.title
         assert [counted["tensor cores"] for counted in found.mixes.values()] == [128]
+
+    def test_mlir_for_hopper(self):
+        source, ptx, _ = side("mlir:gemm/22[bf16]", "sm_90a").columns
+        assert "nvvm.wgmma.mma_async" in "".join(source.lines)
+        assert sum("wgmma.mma_async" in line for line in ptx.lines) == 4
 
     def test_a_loop_in_a_header_is_inside_the_one_that_calls_it(self):
         sources = {"k.cu": SOURCE, "h.cuh": "\n" * 20 + SOURCE}

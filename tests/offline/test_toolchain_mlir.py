@@ -128,6 +128,13 @@ class TestWhatItIsGiven:
         assert mlir.text_of(store).splitlines()[1:] == STORE.splitlines()[1:]
         assert mlir.text_of(replace(store, type="bf16")).startswith("!elt = bf16 ")
 
+    def test_a_word_of_hopper_stands_above_files_that_use_it(self, store):
+        assert "#wgmma_elt" not in mlir.text_of(store)
+        store.source.write_text(f"// #wgmma_elt\n{STORE}")
+        assert "#wgmma_elt = #nvvm.wgmma_type<f16>  //" in mlir.text_of(store)
+        assert "#wgmma_elt = #nvvm.wgmma_type<bf16>  //" in mlir.text_of(replace(store, type="bf16"))
+        assert "=" not in mlir.text_of(replace(store, type="fp32")).partition("#wgmma")[2].partition("\n")[0]
+
     def test_a_type_or_an_architecture_without_a_word_for_it(self, store):
         with pytest.raises(UsageError, match=r"store\.mlir: no word for int8 in MLIR; there are: fp32, .*bf16"):
             mlir.text_of(replace(store, type="int8"))
@@ -279,6 +286,18 @@ class TestTheFiles:
         header = path.read_text().split("\n\n!")[0]
         for word in ("Computes", "Idea", "Tile", "Shared", "Limit"):
             assert f"// {word}" in header, word
+
+    @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.mlir")), ids=lambda path: path.stem)
+    def test_no_inline_ptx(self, path):
+        """LLVM 22 has an op for every instruction in them."""
+        assert not re.search(r"inline_asm|inline_ptx", path.read_text())
+
+    @pytest.mark.parametrize("name", [name for name in REQUESTS if ".sm_90a." in name])
+    def test_tensor_maps_are_parameters(self, name):
+        ptx = mlir.committed(REQUESTS[name]).read_text()
+        maps = REQUESTS[name].source.read_text().count("llvm.byval = !llvm.array<128 x i8>")
+        assert maps == len(re.findall(r"\.param \.align 64 \.b8 gemm_param_\d\[128\]", ptx)) >= 2
+        assert ".local" not in ptx  # neither a copy of a map nor of the sums
 
     @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.mlir")), ids=lambda path: path.stem)
     def test_every_constant_is_used(self, path):
