@@ -4,6 +4,7 @@ from lowlevel.catalog.boxes import operand_tile, output_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch, Rule, twin
 from lowlevel.catalog.repack import TMA_ROWS
 from lowlevel.catalog.rules import (
+    cluster_along_m,
     column_of_tiles,
     one_element_a_thread,
     owner_of_element,
@@ -170,5 +171,26 @@ KERNELS: tuple[Kernel, ...] = (
         boxes=_BOXES | {"C": output_tile(rows=16)},
         owner=owner_of_wgmma,
         expect=Expect(sass={"sm_90a": (*_HGMMA, "STSM.16.M88.4", "UTMASTG.2D")}, allow=_NOT_HANDED_OVER),
+    ),
+    Kernel(
+        "mlir",
+        "gemm/24_cluster",
+        entry="gemm",
+        idea=twin("cuda"),
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=("NT",),
+        configs=(_WIDE_OF_BOXES | {"GROUP": 8, "CLUSTER": 2},),
+        params=_STORED,
+        launch=Launch(
+            block=threads_with_a_producer, grid=tiles_in_rounds, shared=ring_and_boxes_of_c, cluster=cluster_along_m
+        ),
+        needs=(TMA_ROWS,),
+        boxes=_BOXES | {"B": operand_tile("B", shared_by="CLUSTER"), "C": output_tile(rows=16)},
+        owner=owner_of_wgmma,
+        expect=Expect(
+            sass={"sm_90a": (*_HGMMA, "STSM.16.M88.4", "UTMASTG.2D", "UTMALDG.2D.MULTICAST", "UCGABAR_ARV")},
+            allow=_NOT_HANDED_OVER,
+        ),
     ),
 )
