@@ -176,36 +176,39 @@ def _rate_and_ratio(row: Row) -> str | None:
 
 
 def products(rows: Sequence[Row]) -> str:
-    """A line for each product of each shape, type and layout, libraries too: rates, ratios, and for kernels the share
-    of what mma.sync reaches with its operands in registers, where the probe of that type ran beside them."""
+    """A line for each kernel's product of each shape, type and layout, the libraries' rates beside its own, in TFLOP/s,
+    and the share of what mma.sync reaches with its operands in registers, where the probe of that type ran, too."""
     ceilings = {r.dtype: r.tflops for r in rows if r.variant == "probe/mma_ceiling" and r.tflops}
-    lines = [
-        [
-            shape_text(row),
-            row.dtype if row.accumulate != "fp16" else f"{row.dtype}, fp16 sums",
-            row.layout,
-            _rung(row),
-            "" if row.language == "library" else row.language,
-            row.config if row.language != "library" else "",
-            COLUMNS["us"](row) or row.status,
-            COLUMNS["TFLOP/s"](row),
-            COLUMNS["x cuBLAS"](row),
-            _library_ratio(row),
-            _of_ceiling(row, ceilings),
-        ]
-        for row in rows
-        if row.op == "gemm"
-    ]
-    headings = ["shape", "type", "layout", "variant", "language", "configuration", "us", "TFLOP/s", "x cuBLAS"]
-    headings += ["x best library", "of mma.sync's ceiling"]
-    filled = [[("" if value is None else value) for value in line] for line in lines]
-    align = ("left",) * 6 + ("right",) * 5
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        if row.op == "gemm":
+            groups.setdefault((title(row), row.accumulate), []).append(row)
+    lines = []
+    for members in groups.values():
+        libraries = {r.variant: r.tflops for r in members if r.language == "library" and r.tflops}
+        for row in members:
+            if row.language != "library":
+                best = max(libraries.values(), default=None)
+                lines.append([*_product(row), libraries.get("library/cublas"), best, _of_ceiling(row, ceilings)])
+    headings = ["shape", "type", "layout", "variant", "language", "configuration", "us", "TFLOP/s"]
+    headings += ["x cuBLAS", "x best library", "cuBLAS", "best library", "of mma.sync's ceiling"]
+    filled = [[f"{v:.1f}" if isinstance(v, float) else ("" if v is None else v) for v in line] for line in lines]
+    align = ("left",) * 6 + ("right",) * 7
     return tabulate(filled, headings, "github", colalign=align, disable_numparse=True)
+
+
+def _product(row: Row) -> list[str | float | None]:
+    """What a product is, by which kernel, and how fast: columns of `products`."""
+    dtype = row.dtype if row.accumulate != "fp16" else f"{row.dtype}, fp16 sums"
+    name = row.variant if row.epilogue in ("", "none") else f"{row.variant} + {row.epilogue}"
+    rates = [COLUMNS["us"](row) or row.status, row.tflops, COLUMNS["x cuBLAS"](row)]
+    ratio = _present(row.vs_best_library, _number(3))
+    return [shape_text(row), dtype, row.layout, name, row.language, row.config, *rates, ratio]
 
 
 def _of_ceiling(row: Row, ceilings: Mapping[str, float]) -> str | None:
     """`0.68`: only where products are of the probe's type and their sums fp32, as the probe's."""
-    if row.language == "library" or row.accumulate != "fp32" or row.dtype not in ceilings or not row.tflops:
+    if row.accumulate != "fp32" or row.dtype not in ceilings or not row.tflops:
         return None
     return f"{row.tflops / ceilings[row.dtype]:.2f}"
 

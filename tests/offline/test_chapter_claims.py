@@ -577,6 +577,7 @@ RUNGS = tuple(
     )
 )
 NAIVE, TILED, PADDED, REGISTER, LARGE, VECTORISED, ASYNC, WARP = RUNGS
+BY_WMMA, WIDE = "gemm/10_wmma", "gemm/14_wide"
 CUBLAS, CUBLASLT = "library/cublas", "library/cublaslt"
 SIZES = (1024, 2048, 4096, 8192)
 QKV, ODD, SMALL_ODD, LONG = (2048, 2304, 768), (2047, 2049, 2051), (1023, 1025, 1027), (128, 128, 16384)
@@ -674,6 +675,33 @@ def test_libraries_stay_under_ninety_per_cent_of_the_peak():
     there = [r.percent_of_peak * H200.sm_clock_mhz / r.sm_clock_mhz for r in best]
     says(f"they are at {several(there, '.0f')} % of it")
     says(f"run at {rate(CUBLAS, 4096, dtype='fp16'):.0f} TFLOP/s at 4096")
+
+
+def test_rungs_on_tensor_cores_against_the_peak_and_their_own_ceiling():
+    wmma, wide = (row_of(name, 8192, file="gemm-ampere-ladder", dtype="bf16") for name in (BY_WMMA, WIDE))
+    says(f"`10_wmma` has {wmma.tflops:.0f} TFLOP/s and `14_wide` {wide.tflops:.0f}")
+    says(f"{wmma.percent_of_peak:.0f} and {wide.percent_of_peak:.0f} % of that peak")
+    (ceiling,) = [r for r in rows("gemm-ampere") if r.variant == "probe/mma_ceiling" and r.dtype == "bf16"]
+    says(f"mma.sync, reaches {ceiling.tflops:.0f} there")
+
+
+def test_what_tensor_cores_bring_in_the_ladder():
+    fp32 = rate(WARP, 4096)
+    gains = [rate(name, 4096, file="gemm-ampere-ladder", dtype="bf16") / fp32 for name in (BY_WMMA, WIDE)]
+    says(f"`10_wmma` is {gains[0]:.1f} times as fast in bf16 as `08_warp_tile` in fp32, and `14_wide` {gains[1]:.1f}")
+
+
+def test_the_readme_says_how_far_mma_sync_comes():
+    (ceiling,) = [r.tflops for r in rows("gemm-ampere") if r.variant == "probe/mma_ceiling" and r.dtype == "bf16"]
+    found = [
+        r for r in rows("gemm-ampere") if (r.variant, r.language, r.dtype, r.layout) == (WIDE, "cuda", "bf16", "NT")
+    ]
+    cubes = [next(r for r in found if r.m == r.n == r.k == size) for size in (2048, 4096, 8192)]
+    says(f"`gemm/14_wide` has {several([r.vs_cublas for r in cubes], '.2f')} of the rate of cuBLAS", "README.md")
+    says(f"{several([r.tflops / ceiling for r in cubes], '.2f')} of what mma.sync reaches", "README.md")
+    split = [r for r in rows("gemm-ampere") if (r.variant, r.language, r.k) == ("gemm/16_split_k", "cuda", LONG[2])]
+    best, alone = (max(r.vs_cublas for r in split if key in r.config) for key in ("PDL=2", "PDL=0"))
+    says(f"is {best:.2f} times as fast as cuBLAS with programmatic launch, and {alone:.2f} times without", "README.md")
 
 
 def test_the_roads_are_the_rows_of_one_run():

@@ -162,9 +162,12 @@ def test_products_state_the_share_of_the_ceiling():
         Row(variant="gemm/14", language="cuda", dtype="fp16", accumulate="fp16", tflops=40.0, **shape),
         Row(variant="gemm/14", language="cuda", dtype="tf32", accumulate="fp32", tflops=10.0, **shape),
         Row(variant="library/cublas", language="library", dtype="bf16", accumulate="fp32", tflops=50.0, **shape),
+        Row(variant="library/cublaslt", language="library", dtype="bf16", accumulate="fp32", tflops=55.0, **shape),
+        Row(variant="library/cublas", language="library", dtype="fp16", accumulate="fp32", tflops=70.0, **shape),
         *(Row(op="probe", variant="probe/mma_ceiling", dtype=d, tflops=60.0, status="ok") for d in ("bf16", "fp16")),
     ]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.products(listed).splitlines()[2:]]
-    assert [line[-1] for line in lines] == ["0.50", "", "", ""]  # fp16 sums and tf32 have another ceiling
-    assert [line[5] for line in lines] == ["4x4", "", "", ""]
+    assert [line[-1] for line in lines] == ["0.50", "", ""]  # fp16 sums and tf32 have another ceiling
+    assert [line[5] for line in lines] == ["4x4", "", ""]
     assert lines[1][1] == "fp16, fp16 sums"
+    assert [line[-3:-1] for line in lines] == [["50.0", "55.0"], ["", ""], ["", ""]]  # of the same type alone
