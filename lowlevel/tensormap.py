@@ -1,7 +1,8 @@
 """A tensor map (TMA descriptor) as a specification and its rules, checked on the host.
 
 The CUDA device encodes it. The rules are those of cuTensorMapEncodeTiled in the CUDA driver API manual, and, of where
-boxes lie in shared memory, those of cp.async.bulk.tensor in the PTX ISA manual.
+boxes lie in shared memory, those of cp.async.bulk.tensor in the PTX ISA manual. Where a box may begin in the tensor is
+what an H200 did (tests/fixtures/tma.json).
 """
 
 from __future__ import annotations
@@ -90,3 +91,15 @@ def broken_offsets(spec: TensorMap, offsets: Iterable[int]) -> Iterator[str]:
             yield f"a box at byte {offset} of shared memory, not a multiple of 128"
         elif offset % repeat:
             yield f"a box at byte {offset} of shared memory, not a multiple of {repeat}: swizzle {spec.swizzle} repeats"
+
+
+def broken_coordinate(spec: TensorMap, x: int) -> str:
+    """Why no box of the map is loaded from x on, the innermost coordinate in elements: empty if one is.
+
+    Recorded on an H200: every load whose x was not a multiple of 16 bytes ended in an illegal instruction, whether its
+    elements had 1, 2 or 4 bytes, and no other did. Kernels' coordinates are multiples of their tiles and keep the rule.
+    """
+    at = x * ELEMENTS[spec.element].bytes
+    if at % 16 == 0:
+        return ""
+    return f"a box from byte {at} of a row on, not a multiple of 16: an H200 ends that load with an illegal instruction"

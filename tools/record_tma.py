@@ -9,6 +9,8 @@ zeros, an element's number (row by row, from 1) where it and its followers fill 
 the load brought less or other bytes than the barrier expected, which are those of the box. Of a box that the hardware
 does not load there is `fault` instead: what became of the kernel. That loses the process's CUDA context, so boxes are
 loaded in child processes, and one that faults costs its child.
+
+It prints what is not as lowlevel/study/tma.py foretells it.
 """
 
 import contextlib
@@ -45,21 +47,32 @@ def cases() -> list[Box]:
     found = []
     for swizzle, span in inner.items():
         for element in (1, 2, 4):
-            n = span // element
-            found.append(Box(element, (10, n), swizzle, 0, (20, 140), (3, 5)))
-            found.append(Box(element, (9, n), swizzle, 0, (6, n + 5), (-2, 7)))  # over every edge but the left
+            n, chunk = span // element, CHUNK // element
+            right = n + chunk - 3  # extent of a tensor over whose right edge a box goes from the second chunk on
+            found.append(Box(element, (10, n), swizzle, 0, (20, 160), (3, chunk)))
+            found.append(Box(element, (9, n), swizzle, 0, (6, right), (-2, chunk)))  # over every edge but the left
+            found.append(Box(element, (3, n), swizzle, 0, (9, 140), (2, -chunk)))  # over the left edge
+            found.append(Box(element, (3, 4, n), swizzle, 0, (5, 6, right), (1, 1, chunk)))
+            found.append(Box(element, (3, 5, n), swizzle, 256, (5, 6, 70), (-1, 3, -chunk)))
         n = span // 2
         found.append(Box(2, (8, n), swizzle, 0, (20, 140), (0, 0)))  # nothing special
         found.append(Box(2, (8, n), swizzle, 0, (20, 140), (4, 8)))  # from a multiple of 16 bytes on
         found += [Box(2, (9, n), swizzle, offset, (20, 140), (0, 0)) for offset in (128, 384, 896, 1536)]
-        found.append(Box(2, (3, n), swizzle, 0, (9, 140), (2, -3)))  # over the left edge
         found.append(Box(2, (3, n), swizzle, 0, (9, 140), (9, 0)))  # wholly below
         found.append(Box(2, (3, 4, n), swizzle, 0, (5, 6, 72), (0, 0, 0)))
-        found.append(Box(2, (3, 4, n), swizzle, 0, (5, 6, 70), (1, 1, 2)))
-        found.append(Box(2, (3, 5, n), swizzle, 256, (5, 6, 70), (-1, 3, -4)))  # over the edges in three dimensions
     for swizzle, widths in (("32B", (16,)), ("64B", (16, 32, 48)), ("128B", (16, 32, 64, 96))):
         found += [Box(2, (10, width // 2), swizzle, 0, (20, 140), (0, 0)) for width in widths]
-    return found
+    return found + refused()
+
+
+def refused() -> list[Box]:
+    """Boxes that do not begin at a multiple of 16 bytes: at 5, 20 and -8, and at 8 for each size of element."""
+    return [
+        Box(1, (10, 80), "none", 0, (20, 140), (3, 5)),
+        Box(4, (10, 32), "128B", 0, (20, 140), (3, 5)),
+        Box(2, (3, 5, 64), "128B", 256, (5, 6, 70), (-1, 3, -4)),
+        *(Box(element, (8, 128 // element), "128B", 0, (20, 140), (0, 8 // element)) for element in (1, 2, 4)),
+    ]
 
 
 def main() -> int:
@@ -83,7 +96,9 @@ def main() -> int:
 def surprise(case: dict, box: Box) -> str:
     """What the hardware did that the formulas do not say, in a few words."""
     if "fault" in case:
-        return f"fault, {case['fault']}"
+        return "" if box.refusal else f"fault, {case['fault']}"
+    if box.refusal:
+        return "loaded, against the rule"
     if case["late"]:
         return "other bytes landed than those of the box"
     return "" if case["memory"] == packed(box.landed()) else "not as foretold"

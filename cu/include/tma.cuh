@@ -2,6 +2,9 @@
 //
 // Boxes are named by the coordinates of their first element, x innermost, in elements; what lies outside the tensor is
 // read as zero and not written. The box, its swizzle and the tensor are the map's (lowlevel/tensormap.py).
+//
+// x must be a multiple of 16 bytes: loads from elsewhere ended in an illegal instruction, recorded on an H200
+// (tests/fixtures/tma.json). Kernels' coordinates are multiples of their tiles, which keep the rule.
 #pragma once
 
 // A CUtensorMap as a kernel takes it: 128 opaque bytes, `const __grid_constant__ TensorMap`. The copy engine reads

@@ -8,6 +8,7 @@ import re
 
 from tabulate import tabulate
 
+from lowlevel.errors import UsageError
 from lowlevel.study import swizzle, tma
 
 _ABOUT = """\
@@ -23,7 +24,8 @@ shape; the instruction takes its coordinates the other way round.
                                                                  partly outside: zeros, which count as bytes that land
   lowlevel study tma --box 2x4x32 --element 1 --swizzle 32B      three dimensions: rows are 1.3, and follow each other
 
-`0` is a chunk of zeros, `+0` follows a chunk with some zeros, a dot is a place where nothing is written.
+`0` is a chunk of zeros, `+0` follows a chunk with some zeros, a dot is a place where nothing is written. The innermost
+coordinate must be a multiple of 16 bytes, or the hardware does not load the box.
 """
 
 
@@ -59,6 +61,8 @@ def _coordinates(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     it = tma.Box(arguments.element, arguments.box, arguments.swizzle, arguments.offset, arguments.tensor, arguments.at)
+    if it.refusal:
+        raise UsageError(it.refusal)
     if arguments.json:
         chunks = [
             {"row": r, "chunk": c, "address": it.address(r, c), "elements": it.elements(r, c)} for r, c in it.places()

@@ -1,7 +1,7 @@
 """Where TMA puts a box of a tensor in shared memory: rows of 16-byte chunks, swizzled, zeros for what lies outside.
 
 CUDA C++ Programming Guide, 'Tensor Memory Access'; PTX ISA, 'Tensors' and 'Swizzling Modes'. tests/fixtures/tma.json
-has what an H200 did.
+has what an H200 did, also which boxes it does not load.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lowlevel.errors import UsageError
 from lowlevel.study.swizzle import CHUNK, SPANS, formula, swizzled
-from lowlevel.tensormap import TensorMap, check_rules
+from lowlevel.tensormap import TensorMap, broken_coordinate, check_rules
 
 #: Bytes of an element -> an element type of that size, for the rules of tensor maps.
 ELEMENTS = {1: "int8", 2: "bf16", 4: "int32"}
@@ -54,6 +54,11 @@ class Box:
         pitch = -(-self.tensor[-1] * self.element // 16) * 16
         strides = [pitch * math.prod(self.tensor[i + 1 : -1]) for i in range(len(self.tensor) - 1)]
         return TensorMap(ELEMENTS[self.element], self.tensor, tuple(strides), self.box, self.swizzle)
+
+    @property
+    def refusal(self) -> str:
+        """Why the hardware does not load it, empty if it does: a rule of coordinates, which no map has."""
+        return broken_coordinate(self.map, self.at[-1])
 
     @property
     def rows(self) -> int:
