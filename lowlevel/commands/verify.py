@@ -38,6 +38,8 @@ def add(commands) -> None:
     common.add_output(parser)
     parser.add_argument("--kind", type=common.comma_list, default=KINDS, help="inputs: normal,integer (both)")
     parser.add_argument("--repeats", type=common.positive, default=2, help="launches whose bits must agree")
+    what = f"after so long without a result a launch counts as hanging, and its process is ended ({_DEADLINE_S:g})"
+    parser.add_argument("--deadline", type=common.positive, default=_DEADLINE_S, metavar="SECONDS", help=what)
     parser.add_argument("--device", type=int, default=0, help="GPU number")
     parser.add_argument(
         "--in-process", action="store_true", help="no child process: for compute-sanitizer and debuggers"
@@ -96,7 +98,7 @@ def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Na
     with Progress(len(work), "verifying") as progress:
         for variant, problem, binary, kind in work:
             progress.show(f"{variant.shown} {problem.label}")
-            rows.append(verify_one(gpu, variant, problem, binary, kind, arguments.repeats))
+            rows.append(verify_one(gpu, variant, problem, binary, kind, arguments.repeats, arguments.deadline))
             progress.advance()
     return rows
 

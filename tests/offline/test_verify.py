@@ -1,13 +1,15 @@
 """The checker, tested with wrong results: each must be found."""
 
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 from fake_device import FakeContender, FakeDevice
 
-from lowlevel import catalog, verify
+from lowlevel import catalog, cli, gpu_worker, hardware, verify
 from lowlevel.catalog import library
+from lowlevel.commands import verify as command
 from lowlevel.contender import KernelContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP32, INT8, MOVE32
 from lowlevel.errors import UsageError
@@ -16,6 +18,7 @@ from lowlevel.problems.base import bits
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Transpose
 from lowlevel.verify import Checker, Verdict, check_output, located, padded
+from lowlevel.worker import WorkerHung
 
 
 def product(problem):
@@ -305,3 +308,27 @@ def test_what_a_call_allocated_is_freed_also_when_it_fails():
     with pytest.raises(ZeroDivisionError):
         Checker(FakeDevice(), problem).run(failing)
     assert (right.freed, failing.freed) == (1, 1)
+
+
+class HangingGpu:
+    """A child whose every launch hangs."""
+
+    def __init__(self, *_):
+        pass
+
+    def call(self, function, *_, deadline):
+        if function is gpu_worker.limits:
+            return hardware.find("H200")
+        raise WorkerHung(f"no answer in {deadline:g} s; killed")
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("words", "seconds"), [((), "120"), (("--deadline", "7"), "7")])
+def test_a_hang_is_a_row(monkeypatch, capsys, words, seconds):
+    monkeypatch.setattr(command, "probe", lambda: "")
+    monkeypatch.setattr(command, "Worker", HangingGpu)
+    assert cli.main(["verify", "cuda:gemm/01", "64", "--kind", "integer", "--json", *words]) == 1
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["verdict"], row["reason"]) == ("failed", f"no answer in {seconds} s; killed")
