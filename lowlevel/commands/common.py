@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from lowlevel import catalog
 from lowlevel.catalog import own, sweep
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Variant
 from lowlevel.catalog.select import entry_for, select
+from lowlevel.dtypes import TYPES, Type
 from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import LAYOUTS
 from lowlevel.problems.shapes import parse_shape
@@ -136,12 +138,20 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
+def catalog_types() -> list[Type]:
+    """Every type of some kernel, or of a library's row, in the order of `dtypes`, then those that only move."""
+    return list(dict.fromkeys([*TYPES.values(), *(t for kernel in catalog.kernels() for t in kernel.types)]))
+
+
 def chosen(patterns: Sequence[str], arguments: argparse.Namespace) -> list[Variant]:
     """Variants by name and filters. UsageError when nothing is left."""
     if unknown := set(arguments.language) - set(LANGUAGES):
         raise UsageError(f"no language '{sorted(unknown)[0]}'; there are: {', '.join(LANGUAGES)}")
     if unknown := set(arguments.layout) - set(LAYOUTS):
         raise UsageError(f"no layout '{sorted(unknown)[0]}'; there are: {', '.join(LAYOUTS)}")
+    known = dict.fromkeys(name for t in catalog_types() for name in (t.name, t.dtype))
+    if unknown := set(arguments.dtype) - set(known):
+        raise UsageError(f"no type '{sorted(unknown)[0]}'; there are: {', '.join(known)}")
     found = [
         v
         for v in select(patterns)

@@ -36,13 +36,15 @@ def add(commands) -> None:
     )
     parser.add_argument("variant", help="a kernel (gemm/02_tiled, ptx:gemm/02) or a row's whole name")
     parser.add_argument("shape", nargs="?", default="", help="one shape: 4096, 2048x2304x768; none for a probe")
-    parser.add_argument("-o", "--output", type=Path, default=Path("exported"), metavar="DIR", help="default: exported")
+    parser.add_argument("-o", "--output", default="exported", metavar="DIR", help="default: exported")
     parser.add_argument("--arch", help="what to compile for (default: the GPU here, else sm_90a)")
     parser.add_argument("--gpu", help="whose number of SMs the grid is made for: A100, H100 PCIe, H200, ...")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if not arguments.output.strip():
+        raise UsageError("-o: an empty name is no folder; `-o .` writes into this one")
     variant = one_kernel(arguments.variant)[0]
     problem = problem_of(variant, arguments.shape)
     if refusal := variant.refusal(problem):
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     variant = variant.suited(problem, limits)
     binary = build(catalog.request(variant, arch))
     contents = folder.files(variant, problem, binary, limits)
-    for path in folder.write_all(arguments.output, contents):
+    for path in folder.write_all(Path(arguments.output), contents):
         print(f"wrote {path}")
     return 0
 
