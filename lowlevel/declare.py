@@ -45,6 +45,8 @@ def _parameter(problem: Problem, name: str) -> str:
         return f"const __grid_constant__ CUtensorMap {name}"
     if name == "epilogue":
         return f"Epilogue {name}"  # cu/include/epilogue.cuh
+    if name == "gpc_of_sm":
+        return f"const unsigned char* {name}"
     return f"void* {name}"
 
 

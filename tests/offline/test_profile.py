@@ -314,7 +314,7 @@ def test_a_metric_that_the_gpu_does_not_have_is_left_out(monkeypatch, capsys):
 def test_the_target_launches_the_variant_on_real_operands(monkeypatch):
     device, seen = FakeDevice(), []
     packet = SimpleNamespace(launch=lambda stream: seen.append(stream))
-    monkeypatch.setattr(device, "load", lambda binary: SimpleNamespace(function=lambda entry: entry), raising=False)
+    monkeypatch.setattr(device, "load", lambda _: SimpleNamespace(function=lambda e: e, arch="sm_90"), raising=False)
     monkeypatch.setattr(device, "bind", lambda function, shape, arguments: packet, raising=False)
     variant = catalog.find(TILED)
     problem = profile.make_problem(variant, (40, 24, 16))
