@@ -48,7 +48,7 @@ _COMMANDS = (
 )
 
 _ABOUT = """\
-GPU kernels in CUDA C++ and hand-written PTX, and the harness that compiles, launches, checks and times them.
+GPU kernels in CUDA C++, hand-written PTX and MLIR, and the harness that compiles, launches, checks and times them.
 
   lowlevel doctor                          what this machine can do, and what mends the rest
   lowlevel list 'gemm/*'                   the ladder

@@ -1,4 +1,4 @@
-"""One main loop in three languages: CUDA C++ or MLIR, PTX and SASS."""
+"""One main loop as written and as run: CUDA C++ or MLIR, PTX and SASS."""
 
 from __future__ import annotations
 
