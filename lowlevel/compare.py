@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowlevel import paths
-from lowlevel.device.protocol import Buffer, Device, LaunchShape
+from lowlevel.device.protocol import Buffer, Device, LaunchShape, Stream
 from lowlevel.dtypes import ELEMENTS
 from lowlevel.problems.base import Problem
 from lowlevel.toolchain.arch import parse_arch
@@ -72,3 +72,30 @@ def compare_on_device(device: Device, problem: Problem, output: Buffer, trusted:
         f"C[{row}][{column}] is {float(got[0]):.9g}, the library has {float(wanted[0]):.9g}; "
         f"{bad} of {rows * columns} wrong"
     )
+
+
+class SameBits:
+    """Counts on the device in how many words later results differ from a first one, without waiting for any of them."""
+
+    def __init__(self, device: Device, result: Buffer, stream: Stream):
+        self._stream = stream
+        self._first, self._found = device.allocate(result.nbytes), device.allocate(16)
+        self._first.copy_from(result, stream)
+        self._found.fill(0, stream)
+        function = support_function(device, "same_bits.cu", "same_bits")
+        shape = LaunchShape((8 * device.limits.sms, 1, 1), (_THREADS, 1, 1))
+        arguments = [result, self._first, np.int64(result.nbytes // 2), self._found]
+        self._packet = device.bind(function, shape, arguments)
+
+    def count(self) -> None:
+        """After what is in the stream so far."""
+        self._packet.launch(self._stream)
+
+    def different(self) -> int:
+        """Words that differed, over all results counted."""
+        self._stream.synchronize()
+        return int(self._found.download(np.uint64, (1,))[0])
+
+    def free(self) -> None:
+        self._first.free()
+        self._found.free()

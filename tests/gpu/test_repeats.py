@@ -1,4 +1,5 @@
-"""Tensor-core kernels, twenty times over: the same bits each time, with more tiles than SMs and with slices of K."""
+"""Tensor-core kernels, twenty times over, and Hopper's a thousand times, whose warps meet at nothing but mbarriers: the
+same bits each time, with more tiles than SMs, an odd number of them, and with slices of K."""
 
 import pytest
 from conftest import runnable
@@ -7,9 +8,9 @@ from lowlevel import catalog, gpu_worker
 from lowlevel.problems.make import make_problem
 
 DEADLINE_S = 120.0
-REPEATS = 20
+REPEATS, HOPPER_REPEATS = 20, 1000
 VARIANTS = [v for v in catalog.variants() if v.kernel.operation == "gemm" and v.type.unit != "fp32"]
-#: 300 and more tiles of 128 x 128, cut ones among them; few tiles and a long sum.
+#: 19 x 18 tiles of 128 x 128 or 19 x 9 of 128 x 256, cut ones among them; few tiles and a long sum.
 SHAPES = ((2305, 2177, 200), (130, 129, 4100))
 
 
@@ -30,6 +31,7 @@ def suited(variant, shape, limits):
 def test_repeats_give_the_same_bits(gpu, limits, binaries, variant, shape):
     chosen, problem = suited(variant, shape, limits)
     binary = runnable(binaries[chosen.name], limits)
+    repeats = HOPPER_REPEATS if variant.kernel.archs == ("sm_90a",) else REPEATS
     for kind in ("normal", "integer"):
-        verdict = gpu.call(gpu_worker.verify, chosen.name, problem, binary, 0, kind, REPEATS, deadline=DEADLINE_S)
+        verdict = gpu.call(gpu_worker.verify, chosen.name, problem, binary, 0, kind, repeats, deadline=DEADLINE_S)
         assert verdict.ok, f"{problem.label}, {kind}: {verdict.reason}"
