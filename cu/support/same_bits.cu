@@ -4,7 +4,8 @@
 //   words   2-byte words of each
 //   found   how many differ
 
-extern "C" __global__ void same_bits(const unsigned short* C, const unsigned short* D, long long words, unsigned long long* found) {
+extern "C" __global__ void same_bits(const unsigned short* C, const unsigned short* D, long long words,
+                                     unsigned long long* found) {
     unsigned long long different = 0;
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step)
