@@ -1,7 +1,8 @@
-"""Comparing two device results without bringing them home: cu/support/compare.cu."""
+"""Comparing two device results without bringing them home: cu/support/compare.cu and same.cu."""
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from lowlevel.toolchain.binary import Request
 from lowlevel.toolchain.build import build_here
 
 _THREADS = 256
+#: What is loaded of cu/support, by device.
+_functions: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,24 @@ class Comparison:
 def support_function(device: Device, source: str, entry: str, **defines: int):
     """A kernel of cu/support, compiled for this device."""
     pairs = tuple((name, str(value)) for name, value in defines.items())
-    path = paths.kernel_root() / "cu" / "support" / source
-    binary = build_here(Request("cuda", path, parse_arch(device.limits.capability), (entry,), pairs))
-    return device.load(binary).function(entry)
+    loaded = _functions.setdefault(device, {})
+    if (source, entry, pairs) not in loaded:
+        path = paths.kernel_root() / "cu" / "support" / source
+        binary = build_here(Request("cuda", path, parse_arch(device.limits.capability), (entry,), pairs))
+        loaded[source, entry, pairs] = device.load(binary).function(entry)
+    return loaded[source, entry, pairs]
+
+
+def same_on_device(device: Device, stream: Stream, a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers of one size, both done with, hold the same bytes."""
+    differ = device.allocate(16)
+    differ.fill(0, stream)
+    arguments = [a, b, np.int64(a.nbytes), differ]
+    device.bind(support_function(device, "same.cu", "same"), _shape(device), arguments).launch(stream)
+    stream.synchronize()
+    (found,) = differ.download(np.uint32, (1,))
+    differ.free()
+    return not found
 
 
 def compare_on_device(device: Device, problem: Problem, output: Buffer, trusted: Comparison, exact: bool) -> str | None:
@@ -55,9 +73,8 @@ def compare_on_device(device: Device, problem: Problem, output: Buffer, trusted:
         np.float32(0.0 if exact else 2 * problem.accumulation_bound),
         found,
     ]
-    shape = LaunchShape((8 * device.limits.sms, 1, 1), (_THREADS, 1, 1))
     stream = device.stream()
-    device.bind(function, shape, arguments).launch(stream)
+    device.bind(function, _shape(device), arguments).launch(stream)
     stream.synchronize()
     bad, first = found.download(np.uint64, (2,))
     found.free()
@@ -74,28 +91,6 @@ def compare_on_device(device: Device, problem: Problem, output: Buffer, trusted:
     )
 
 
-class SameBits:
-    """Counts on the device in how many words later results differ from a first one, without waiting for any of them."""
-
-    def __init__(self, device: Device, result: Buffer, stream: Stream):
-        self._stream = stream
-        self._first, self._found = device.allocate(result.nbytes), device.allocate(16)
-        self._first.copy_from(result, stream)
-        self._found.fill(0, stream)
-        function = support_function(device, "same_bits.cu", "same_bits")
-        shape = LaunchShape((8 * device.limits.sms, 1, 1), (_THREADS, 1, 1))
-        arguments = [result, self._first, np.int64(result.nbytes // 2), self._found]
-        self._packet = device.bind(function, shape, arguments)
-
-    def count(self) -> None:
-        """After what is in the stream so far."""
-        self._packet.launch(self._stream)
-
-    def different(self) -> int:
-        """Words that differed, over all results counted."""
-        self._stream.synchronize()
-        return int(self._found.download(np.uint64, (1,))[0])
-
-    def free(self) -> None:
-        self._first.free()
-        self._found.free()
+def _shape(device: Device) -> LaunchShape:
+    """Enough blocks to keep every SM at its memory."""
+    return LaunchShape((8 * device.limits.sms, 1, 1), (_THREADS, 1, 1))

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lowlevel.catalog import library
-from lowlevel.compare import Comparison, SameBits, compare_on_device
+from lowlevel.compare import Comparison, compare_on_device, same_on_device
 from lowlevel.contender import Contender, KernelContender, free
 from lowlevel.device.protocol import Buffer, Device
-from lowlevel.errors import MissingError, UsageError
+from lowlevel.errors import DeviceError, MissingError, UsageError
 from lowlevel.problems.base import Expected, Operand, Problem, bits
+from lowlevel.problems.blocks import absolute, each, row_blocks, to_float64
 
-#: So many launches are not brought home one by one.
-MANY_REPEATS = 100
 POISON = 0xFF  # NaN in every float type, -1 in every integer
+#: Results that were judged right stay on the device to compare others with: this many at most, in this part of memory.
+MOST_KEPT = 4
+KEPT_PART = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -44,63 +46,71 @@ def check_output(problem: Problem, parts: list[Expected], output: np.ndarray) ->
     output = output[:, : shape[1]]
     if bad := _first_not_finite(output):
         return Verdict(False, max_error=float("inf"), reason=bad)
-    worst = Verdict(True)
-    for part in parts:
-        verdict = _check_part(part, output)
-        if not verdict.ok:
-            return verdict
-        if _ratio(verdict) >= _ratio(worst):
-            worst = verdict
-    return replace(worst, rms_error=_rms_error(parts, output))
+    found = each(lambda piece: _check(*piece, output), [(p, rows) for p in parts for rows in row_blocks(p.value.shape)])
+    worst = max(found, key=lambda piece: piece.ratio)
+    squares = sum(piece.squares for piece in found)
+    verdict = Verdict(True, worst.error, worst.bound)
+    if wrong := sum(piece.wrong for piece in found):
+        reason = f"{worst.text}; {wrong} of {sum(piece.size for piece in found)} wrong"
+        return replace(verdict, ok=False, reason=reason)
+    rms_error = math.sqrt(sum(piece.squared_errors for piece in found) / squares) if squares else 0.0
+    return replace(verdict, rms_error=rms_error)
 
 
-def _rms_error(parts: list[Expected], output: np.ndarray) -> float:
-    errors = squares = 0.0
-    for part in parts:
-        if part.bound is not None:
-            errors += float(np.sum((output[part.rows][:, part.columns].astype(np.float64) - part.value) ** 2))
-            squares += float(np.sum(part.value**2))
-    return math.sqrt(errors / squares) if squares else 0.0
+@dataclass(frozen=True)
+class _Piece:
+    """What some rows of a part came to. error, bound and text: of the element nearest to its bound, or furthest beyond;
+    ratio: its error over its bound. The sums of squares are of errors and of the reference, where it has a bound."""
+
+    size: int
+    wrong: int
+    ratio: float
+    error: float
+    bound: float
+    text: str
+    squared_errors: float = 0.0
+    squares: float = 0.0
 
 
-def _check_part(part: Expected, output: np.ndarray) -> Verdict:
-    got = output[part.rows][:, part.columns]
+def _check(part: Expected, rows: slice, output: np.ndarray) -> _Piece:
+    """Compares these of a part's rows."""
+    value, selected = part.value[rows], _selected(part.rows, rows)
+    got = bits(output)[selected][:, part.columns].view(output.dtype)
     if part.bound is None:
-        wrong = bits(np.ascontiguousarray(got)) != bits(part.value)
+        wrong = bits(np.ascontiguousarray(got)) != bits(np.ascontiguousarray(value))
         # -0 and +0 are the same number
-        wrong &= ~((got == 0) & (part.value == 0))
+        wrong &= ~((got == 0) & (value == 0))
         if not wrong.any():
-            return Verdict(True)
-        at = np.unravel_index(np.argmax(wrong), wrong.shape)
-        error = abs(float(got[at]) - float(part.value[at]))
-        return Verdict(False, error, 0.0, _wrong_text(part, at, got, error, 0.0, wrong))
-    error = np.abs(got.astype(np.float64) - part.value)
-    # The comparison is negated so that a NaN is wrong; a zero bound allows a zero error.
-    wrong = ~(error <= part.bound)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(part.bound > 0, error / part.bound, np.where(error > 0, np.inf, 0.0))
+            return _Piece(value.size, 0, 0.0, 0.0, 0.0, "")
+        ratio, bound, squares = np.where(wrong, np.inf, 0.0), np.zeros(value.shape), (0.0, 0.0)
+        error = np.abs(got.astype(np.float64) - value.astype(np.float64))
+    else:
+        bound = part.bound[rows]
+        error = np.abs(to_float64(got) - value)
+        # The comparison is negated so that a NaN is wrong; a zero bound allows a zero error.
+        wrong = ~(error <= bound)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(bound > 0, error / bound, np.where(error > 0, np.inf, 0.0))
+        squares = float(np.sum(error**2)), float(np.sum(value**2))
     at = np.unravel_index(np.argmax(ratio), ratio.shape)
-    verdict = Verdict(True, float(error[at]), float(part.bound[at]))
-    if not wrong.any():
-        return verdict
-    text = _wrong_text(part, at, got, float(error[at]), float(part.bound[at]), wrong)
-    return replace(verdict, ok=False, reason=text)
-
-
-def _wrong_text(part: Expected, at, got, error: float, bound: float, wrong: np.ndarray) -> str:
-    row, column = _index(part.rows, at[0]), _index(part.columns, at[1])
-    return (
-        f"C[{row}][{column}] is {float(got[at]):.9g}, expected {float(part.value[at]):.9g}, "
-        f"error {error:.3g} > {bound:.3g}; {int(wrong.sum())} of {wrong.size} wrong"
+    text = (
+        f"C[{_index(selected, at[0])}][{_index(part.columns, at[1])}] is {float(got[at]):.9g}, "
+        f"expected {float(value[at]):.9g}, error {error[at]:.3g} > {bound[at]:.3g}"
     )
+    worst = (float(ratio[at]), float(error[at]), float(bound[at]))
+    return _Piece(value.size, int(wrong.sum()), *worst, text, *squares)
+
+
+def _selected(selection: np.ndarray | slice, rows: slice) -> np.ndarray | slice:
+    """These of the rows that a part selects."""
+    if isinstance(selection, slice):
+        start = selection.start or 0
+        return slice(start + rows.start, start + rows.stop)
+    return selection[rows]
 
 
 def _index(selection, position: int) -> int:
     return int((selection.start or 0) + position if isinstance(selection, slice) else selection[position])
-
-
-def _ratio(verdict: Verdict) -> float:
-    return verdict.max_error / verdict.error_bound if verdict.error_bound else verdict.max_error
 
 
 def _all_ones(dtype: np.dtype) -> int:
@@ -111,9 +121,10 @@ def _first_not_finite(output: np.ndarray) -> str:
     """`C[3][7] is nan; 128 of 4096 are not finite`, or nothing. Integers are always finite."""
     if output.dtype.kind in "iu":
         return ""
-    bad = ~np.isfinite(output)
-    if not bad.any():
+    infinite = bits(np.array(np.inf, output.dtype))  # all exponent bits, as a NaN has them too
+    if not any(each(lambda rows: ((bits(output[rows]) & infinite) == infinite).any(), row_blocks(output.shape))):
         return ""
+    bad = ~np.isfinite(output)
     row, column = np.argwhere(bad)[0]
     poison = bits(output)[row, column] == _all_ones(output.dtype)
     what = "was never written" if poison else f"is {float(output[row, column])}"
@@ -125,12 +136,22 @@ class Checker:
 
     `seed` and `kind` choose the inputs (problems.base). Above 2^34 FLOP the reference covers sampled rows and
     columns; the rest is compared on the device with the library's result, itself checked on those.
+    A result that was judged right stays on the device: whose output has the same bytes, padding and all, is as right,
+    and is not brought home. `parts`: the reference, where it was made before from the same inputs.
     """
 
-    def __init__(self, device: Device, problem: Problem, seed: int = 0, kind: str = "normal"):
+    def __init__(
+        self,
+        device: Device,
+        problem: Problem,
+        seed: int = 0,
+        kind: str = "normal",
+        parts: Sequence[Expected] | None = None,
+    ):
         self.device, self.problem, self.seed, self.kind = device, problem, seed, kind
         self.inputs = problem.inputs(seed, kind)
-        self.parts = list(problem.expected(self.inputs, kind))
+        self.parts = list(problem.expected(self.inputs, kind) if parts is None else parts)
+        self._kept: list[tuple[Buffer, Verdict]] = []
         self.stream = device.stream()
         self.buffers = self.make_buffers()
         self._right: dict[str, list[int]] = {}
@@ -158,29 +179,27 @@ class Checker:
             contender.choose((self.right_candidates(contender) or [0])[0])
         call = contender.bind(self.device, self.problem, self.buffers)
         try:
-            result = self._launch(call)
-            verdict = self.judge(result, self.buffers)
-            if verdict.ok and (other := self._other_bits(call, result, repeats - 1)):
-                verdict = replace(verdict, ok=False, reason=other)
+            self._launch(call)
+            verdict = self.judge(self.buffers)
+            if verdict.ok and repeats > 1:
+                verdict = self._repeat(call, verdict, repeats - 1)
         finally:
             free(call)
         return located(verdict, contender)
 
-    def _other_bits(self, call, result: np.ndarray, repeats: int) -> str:
-        """What is said where one of `repeats` launches more gives other bits. Many are compared on the device."""
-        if repeats < MANY_REPEATS:
-            same = all(np.array_equal(bits(self._launch(call)), bits(result)) for _ in range(repeats))
-            return "" if same else "a second launch gave other bits"
-        counter = SameBits(self.device, self.buffers["C"], self.stream)
+    def _repeat(self, call, verdict: Verdict, times: int) -> Verdict:
+        """The verdict, if the same launch gives the same bits each time."""
+        first = self.device.allocate(self.output.nbytes)
         try:
-            for _ in range(repeats):
-                self.buffers["C"].fill(POISON, self.stream)
-                call.launch(self.stream)
-                counter.count()
-            different = counter.different()
+            first.copy_from(self.buffers["C"])
+            self.device.synchronize()
+            for _ in range(times):
+                self._launch(call)
+                if not same_on_device(self.device, self.stream, self.buffers["C"], first):
+                    return replace(verdict, ok=False, reason="a second launch gave other bits")
         finally:
-            counter.free()
-        return f"{repeats} launches more gave other bits in {different} words" if different else ""
+            first.free()
+        return verdict
 
     def right_candidates(self, contender) -> list[int]:
         """Which of a library's algorithms are right here: some leave the bound, as by rounding partial sums."""
@@ -191,29 +210,46 @@ class Checker:
 
     def _is_right(self, call) -> bool:
         try:
-            return self.judge(self._launch(call), self.buffers).ok
+            self._launch(call)
+            return self.judge(self.buffers).ok
         except UsageError:  # offered, and then refused
             return False
 
-    def _launch(self, call) -> np.ndarray:
+    def _launch(self, call) -> None:
         self.buffers["C"].fill(POISON, self.stream)
         call.launch(self.stream)
         self.stream.synchronize()
-        return self.download(self.buffers)
 
     def download(self, buffers: Mapping[str, Buffer]) -> np.ndarray:
         output = self.output
         return buffers["C"].download(output.dtype, (output.shape[0], output.leading))
 
-    def judge(self, result: np.ndarray, buffers: Mapping[str, Buffer]) -> Verdict:
-        """The verdict on an output that lies in buffers["C"] and, downloaded, in `result`."""
+    def judge(self, buffers: Mapping[str, Buffer]) -> Verdict:
+        """The verdict on the output in buffers["C"]."""
         for name, buffer in buffers.items():
             if text := buffer.guards_intact():
                 return Verdict(False, reason=f"{name}: {text}")
-        verdict = check_output(self.problem, self.parts, result)
+        for kept, verdict in self._kept:
+            if same_on_device(self.device, self.stream, buffers["C"], kept):
+                return verdict
+        verdict = check_output(self.problem, self.parts, self.download(buffers))
         if verdict.ok and not self.problem.whole:
             verdict = self._compare_rest(verdict, buffers)
+        if verdict.ok:
+            self._keep(buffers["C"], verdict)
         return verdict
+
+    def _keep(self, output: Buffer, verdict: Verdict) -> None:
+        """A copy of a right result, in the place of the oldest where there are enough."""
+        if output.nbytes > KEPT_PART * self.device.limits.memory_bytes / MOST_KEPT:
+            return
+        try:
+            copy = self._kept.pop(0)[0] if len(self._kept) == MOST_KEPT else self.device.allocate(output.nbytes)
+        except DeviceError:  # memory ran out: the next one is brought home
+            return
+        copy.copy_from(output)
+        self.device.synchronize()
+        self._kept.append((copy, verdict))
 
     def _compare_rest(self, verdict: Verdict, buffers: Mapping[str, Buffer]) -> Verdict:
         sampled = "64 rows, 64 columns and the edge tiles"
@@ -250,19 +286,20 @@ class Checker:
             raise MissingError(f"{contender.name} is wrong here: {verdict.reason}")
         product = self.problem.product
         *inputs, _ = product.operands()
-        absolute = {operand.name: self.device.allocate(operand.nbytes) for operand in inputs}
+        unsigned = {operand.name: self.device.allocate(operand.nbytes) for operand in inputs}
         for operand in inputs:
-            absolute[operand.name].upload(padded(operand, np.abs(self.inputs[operand.name])))
-        _library_call(product).bind(self.device, product, {**absolute, "C": size}).launch(self.stream)
+            unsigned[operand.name].upload(padded(operand, absolute(self.inputs[operand.name])))
+        _library_call(product).bind(self.device, product, {**unsigned, "C": size}).launch(self.stream)
         self.stream.synchronize()
-        for buffer in absolute.values():
+        for buffer in unsigned.values():
             buffer.free()
         return Comparison(result, size)
 
     def close(self) -> None:
         """Frees the operands."""
-        for buffer in self.buffers.values():
+        for buffer in (*self.buffers.values(), *(kept for kept, _ in self._kept)):
             buffer.free()
+        self._kept = []
         if self._library is not None:
             self._library.result.free()
             self._library.size.free()

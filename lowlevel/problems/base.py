@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from lowlevel.dtypes import ELEMENTS, Type
+from lowlevel.problems.blocks import drawn
 
 if TYPE_CHECKING:
     from lowlevel.tensormap import TensorMap
@@ -103,13 +104,21 @@ KINDS = ("normal", "integer")
 
 def normal(shape: tuple[int, int], seed: tuple[int, ...]) -> np.ndarray:
     """float32 N(0,1), the same for the same seed."""
-    return np.random.Generator(np.random.SFC64(seed)).standard_normal(shape, dtype=np.float32)
+    return drawn(shape, seed, np.dtype(np.float32), standard_normal)
 
 
-def integers(shape: tuple[int, int], seed: tuple[int, ...], low: int, high: int) -> np.ndarray:
-    """int32 uniform in low..high, both included."""
-    generator = np.random.Generator(np.random.SFC64(seed))
-    return generator.integers(low, high, shape, dtype=np.int32, endpoint=True)
+def standard_normal(generator: np.random.Generator, count: int) -> np.ndarray:
+    return generator.standard_normal(count, dtype=np.float32)
+
+
+def integers(shape: tuple[int, int], seed: tuple[int, ...], low: int, high: int, dtype=np.int32) -> np.ndarray:
+    """Uniform in low..high, both included, in a type that holds them."""
+    dtype = np.dtype(dtype)
+    return drawn(shape, seed, dtype, lambda generator, count: uniform(generator, count, low, high).astype(dtype))
+
+
+def uniform(generator: np.random.Generator, count: int, low: int, high: int) -> np.ndarray:
+    return generator.integers(low, high, count, dtype=np.int32, endpoint=True)
 
 
 def bits(array: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ import numpy as np
 
 from lowlevel.dtypes import ELEMENTS, Type
 from lowlevel.errors import UsageError
-from lowlevel.problems.base import Expected, Operand, integers, normal
+from lowlevel.problems.base import Expected, Operand, integers, standard_normal
+from lowlevel.problems.blocks import drawn, make_absolute, rounded, to_float64
 from lowlevel.problems.epilogue import EPILOGUES, Epilogue
 from lowlevel.tensormap import TensorMap
 
@@ -27,7 +28,7 @@ WHOLE_FLOPS = 2**34
 SAMPLES = 64
 #: The edge checked beside the samples: whole tiles of the largest size that a kernel here uses.
 EDGE_TILE = 256
-_CHUNK = 4096
+_CHUNK = 1024
 
 
 @dataclass(frozen=True)
@@ -138,17 +139,21 @@ class Gemm:
         if operand.name in SCALES:
             return np.full(operand.shape, self.scales[SCALES.index(operand.name)], np.float32)
         if operand.element == "int8":
-            return integers(operand.shape, seed, -127, 127).astype(np.int8)
+            return integers(operand.shape, seed, -127, 127, operand.dtype)
         if kind == "integer":
             # fp16 holds integers up to 2^11 exactly; sums of {-1, 0, 1} stay far below in any K that fits in memory.
             most = 1 if self.type.accumulate == "fp16" else 2
-            return integers(operand.shape, seed, -most, most).astype(operand.dtype)
-        values = normal(operand.shape, seed)
+            return integers(operand.shape, seed, -most, most, operand.dtype)
+        return drawn(operand.shape, seed, operand.dtype, self._normal)
+
+    def _normal(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """N(0,1) in the operands' type."""
+        values = standard_normal(generator, count)
         if self.type.accumulate == "fp16":
             values *= np.float32(self.k**-0.25)  # both operands: sums keep the size of one product at any K
         if self.type.dtype == "tf32":
             return round_to_tf32(values)
-        return values.astype(operand.dtype, copy=False)
+        return rounded(values, ELEMENTS[self.type.operand].numpy)
 
     def expected(self, inputs: Mapping[str, np.ndarray], kind: str = "normal") -> Iterator[Expected]:
         """Every element up to 2^34 FLOP; above, 64 rows, 64 columns and the tiles of the last row and column."""
@@ -169,11 +174,10 @@ class Gemm:
         a, b = a[rows], b[:, columns]
         value, size = 0.0, 0.0
         for k in range(0, self.k, _CHUNK):
-            a_part = a[:, k : k + _CHUNK].astype(np.float64)
-            b_part = b[k : k + _CHUNK].astype(np.float64)
+            a_part, b_part = to_float64(a[:, k : k + _CHUNK]), to_float64(b[k : k + _CHUNK])
             value = value + a_part @ b_part
             if not exact:
-                size = size + np.abs(a_part) @ np.abs(b_part)
+                size = size + make_absolute(a_part) @ make_absolute(b_part)
         value, size = scale * value, abs(scale) * size
         addend = self._addend_part(inputs, rows, columns)
         finished = self.finish.value(value, addend)

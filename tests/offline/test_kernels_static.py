@@ -127,7 +127,7 @@ def test_support_kernels_compile():
     compare = ROOT / "cu/support/compare.cu"
     requests = [Request("cuda", compare, "sm_80", ("compare",), ((f"OUT_{o}", "1"),)) for o in outputs]
     requests.append(Request("cuda", ROOT / "cu/support/clock.cu", "sm_80", ("clock_probe",)))
-    requests.append(Request("cuda", ROOT / "cu/support/same_bits.cu", "sm_80", ("same_bits",)))
+    requests.append(Request("cuda", ROOT / "cu/support/same.cu", "sm_80", ("same",)))
     requests.append(Request("cuda", ROOT / "cu/support/gpc_probe.cu", "sm_90", ("gpc_probe",)))
     for binary in build_all(requests):
         assert not isinstance(binary, Exception), binary

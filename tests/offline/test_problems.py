@@ -8,6 +8,8 @@ import pytest
 from lowlevel import catalog
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP16_ACC16, FP32, INT8, MOVE16, MOVE32, TF32
 from lowlevel.errors import UsageError
+from lowlevel.problems import blocks
+from lowlevel.problems.base import normal
 from lowlevel.problems.ceiling import Ceiling
 from lowlevel.problems.gemm import LAYOUTS, Gemm, round_to_tf32, sampled
 from lowlevel.problems.make import make_problem
@@ -194,3 +196,36 @@ def test_a_probe_of_arithmetic_is_a_ceiling():
     kinds = {v.kernel.rung: type(make_problem(v)) for v in catalog.variants() if v.kernel.operation == "probe"}
     assert kinds["mma_ceiling"] is Ceiling
     assert {rung for rung, kind in kinds.items() if kind is Probe} == set(PROBES)
+
+
+def test_bf16_by_its_bits_is_what_ml_dtypes_makes_of_it():
+    values = np.random.default_rng(0).standard_normal(1 << 16, dtype=np.float32)
+    values[:6] = 1 + 2.0**-8, 1 + 3 * 2.0**-8, 0, -0.0, 3.38e38, -1e-40
+    wanted = values.astype(ELEMENTS["bf16"].numpy)
+    got = blocks.rounded(values, ELEMENTS["bf16"].numpy)
+    np.testing.assert_array_equal(got.view(np.uint16), wanted.view(np.uint16))
+
+
+@pytest.mark.parametrize("element", ["bf16", "fp16", "fp32", "fp8", "int8"])
+def test_arrays_in_float64_and_without_signs_by_blocks(monkeypatch, element):
+    monkeypatch.setattr(blocks, "BLOCK", 100)
+    array = np.random.default_rng(0).integers(-9, 9, (70, 50)).astype(ELEMENTS[element].numpy)
+    for view in (array, array.T, array[:, 3:40], array.T[5:9], array[::7], array[:, 4:5]):
+        wanted = view.astype(np.float64)
+        np.testing.assert_array_equal(blocks.to_float64(view), wanted)
+        np.testing.assert_array_equal(blocks.make_absolute(blocks.to_float64(view)), np.abs(wanted))
+    np.testing.assert_array_equal(blocks.absolute(array).astype(np.float64), np.abs(array.astype(np.float64)))
+
+
+def test_large_inputs_are_drawn_by_blocks_whose_streams_differ(monkeypatch):
+    shape, seed = (1024, 2048), (3, 1)
+    assert shape[0] * shape[1] == 2 * blocks.BLOCK
+    values = normal(shape, seed)
+    first, second = values[:512], values[512:]
+    alone = np.random.Generator(np.random.SFC64(seed)).standard_normal((512, 2048), dtype=np.float32)
+    np.testing.assert_array_equal(first, alone)
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.005
+    assert abs(values.mean()) < 0.005
+    assert abs(values.std() - 1) < 0.005
+    monkeypatch.setattr(blocks, "cores", lambda: 1)
+    np.testing.assert_array_equal(normal(shape, seed), values)

@@ -14,7 +14,7 @@ from lowlevel.contender import KernelContender
 from lowlevel.dtypes import BF16, ELEMENTS, FP8, FP16, FP32, INT8, MOVE32
 from lowlevel.errors import UsageError
 from lowlevel.problems import gemm
-from lowlevel.problems.base import bits
+from lowlevel.problems.base import Expected, bits
 from lowlevel.problems.gemm import Gemm
 from lowlevel.problems.move import Transpose
 from lowlevel.verify import Checker, Verdict, check_output, located, padded
@@ -332,3 +332,87 @@ def test_a_hang_is_a_row(monkeypatch, capsys, words, seconds):
     assert cli.main(["verify", "cuda:gemm/01", "64", "--kind", "integer", "--json", *words]) == 1
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["verdict"], row["reason"]) == ("failed", f"no answer in {seconds} s; killed")
+
+
+def brought_home(monkeypatch):
+    """The names of the problems whose outputs were compared on the host."""
+    seen, real = [], verify.check_output
+    monkeypatch.setattr(verify, "check_output", lambda p, parts, output: seen.append(p.label) or real(p, parts, output))
+    return seen
+
+
+def test_the_bytes_of_a_right_result_are_not_brought_home_again(monkeypatch):
+    seen = brought_home(monkeypatch)
+    checker, first = run(matmul)
+    assert (first.ok, len(seen)) == (True, 1)
+    assert checker.run(FakeContender("same", matmul), repeats=3) == first
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("at", [(0, 0), (7, 15), (7, 24)], ids=["first", "last", "padding"])
+def test_a_single_other_byte_is_brought_home_and_found(monkeypatch, at):
+    problem = Gemm(8, 16, 4, FP32, "NN", ldc=25)
+    seen = brought_home(monkeypatch)
+    checker, _ = run(matmul, problem)
+    spoiled = checker.download(checker.buffers)
+    spoiled.view(np.uint32)[at] ^= 1 << 30
+    checker.buffers["C"].upload(spoiled)
+    assert not checker.judge(checker.buffers).ok
+    assert len(seen) == 2
+    assert not checker.judge(checker.buffers).ok  # a wrong result is not kept
+    assert len(seen) == 3
+
+
+def test_guards_are_looked_at_whatever_the_result():
+    checker, _ = run(matmul)
+    checker.buffers["A"].guard_report = "4 guard bytes overwritten"
+    assert checker.judge(checker.buffers).reason == "A: 4 guard bytes overwritten"
+
+
+def test_only_the_last_few_right_results_are_kept(monkeypatch):
+    seen = brought_home(monkeypatch)
+    problem = Gemm(8, 16, 4, FP32, "NN")
+    checker = Checker(FakeDevice(), problem)
+
+    def nudged(ulps):
+        return FakeContender("x", lambda arrays: (matmul(arrays).view(np.int32) + ulps).view(np.float32))
+
+    for ulps in range(verify.MOST_KEPT + 1):
+        assert checker.run(nudged(ulps)).ok
+    count = len(seen)
+    assert checker.run(nudged(1)).ok
+    assert len(seen) == count
+    assert checker.run(nudged(0)).ok  # its place was taken
+    assert len(seen) == count + 1
+    assert len(checker._kept) == verify.MOST_KEPT
+    kept = [buffer for buffer, _ in checker._kept]
+    checker.close()
+    assert all(buffer.freed for buffer in kept)
+
+
+def test_nothing_is_kept_where_it_would_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(verify, "KEPT_PART", 1e-9)
+    checker, verdict = run(matmul)
+    assert verdict.ok
+    assert checker._kept == []
+
+
+def test_wrong_elements_of_all_pieces_are_counted(monkeypatch):
+    """A large part is compared by blocks of rows; the element named is the furthest off of all."""
+    monkeypatch.setattr("lowlevel.problems.blocks.BLOCK", 64)
+    problem = Gemm(65, 129, 257, FP32, "NT")
+    output = product(problem)[1]
+    output[3, 5] += 1
+    output[60, 100] += 100
+    assert verdict_of(problem, output).reason.startswith("C[60][100] is ")
+    assert verdict_of(problem, output).reason.endswith("; 2 of 8385 wrong")
+
+
+def test_parts_that_were_made_before_are_taken():
+    problem = Gemm(8, 16, 4, FP32, "NN")
+    parts = list(problem.expected(problem.inputs(0)))
+    checker = Checker(FakeDevice(), problem, parts=parts)
+    assert checker.parts == parts
+    assert checker.run(FakeContender("right", matmul)).ok
+    shifted = [Expected(p.rows, p.columns, p.value + 1, p.bound) for p in parts]
+    assert not Checker(FakeDevice(), problem, parts=shifted).run(FakeContender("right", matmul)).ok
