@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lowlevel import catalog, gpu_worker
@@ -95,12 +96,22 @@ def verify_all(gpu, variants: list[Variant], shapes: str, arguments: argparse.Na
         else:
             problems = problems_of(variant, shapes)
             work += [(variant, problem, binary, kind) for problem in problems for kind in arguments.kind]
+    found = {}
     with Progress(len(work), "verifying") as progress:
-        for variant, problem, binary, kind in work:
+        for index in by_problem(work):
+            variant, problem, binary, kind = work[index]
             progress.show(f"{variant.shown} {problem.label}")
-            rows.append(verify_one(gpu, variant, problem, binary, kind, arguments.repeats, arguments.deadline))
+            found[index] = verify_one(gpu, variant, problem, binary, kind, arguments.repeats, arguments.deadline)
             progress.advance()
-    return rows
+    return rows + [found[index] for index in range(len(work))]
+
+
+def by_problem(work: Sequence[tuple]) -> list[int]:
+    """The order in which a problem's inputs and reference are made once, for all who compute it."""
+    first: dict[tuple, int] = {}
+    for index, (_, problem, _, kind) in enumerate(work):
+        first.setdefault((problem, kind), index)
+    return sorted(range(len(work)), key=lambda index: first[work[index][1], work[index][3]])
 
 
 def problems_of(variant: Variant, shapes: str, full: bool = False) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -416,3 +417,27 @@ def test_parts_that_were_made_before_are_taken():
     assert checker.run(FakeContender("right", matmul)).ok
     shifted = [Expected(p.rows, p.columns, p.value + 1, p.bound) for p in parts]
     assert not Checker(FakeDevice(), problem, parts=shifted).run(FakeContender("right", matmul)).ok
+
+
+def test_verify_makes_a_problem_once_for_all_and_shows_the_rows_in_their_order(monkeypatch):
+    """Two kernels at two shapes, both kinds: four problems, one after the other."""
+    binary, made, calls = object(), [], []
+
+    class Gpu:
+        def call(self, function, *args, deadline):
+            if function is not command.gpu_worker.verify:
+                return FakeDevice().limits
+            _, problem, _, _, kind, *_ = args
+            calls.append((problem.label, kind))
+            if calls[-1:] != made[-1:]:
+                made.append(calls[-1])
+            return Verdict(True)
+
+    monkeypatch.setattr(command, "build_all", lambda requests: [binary] * len(requests))
+    variants = [catalog.find(f"cuda:gemm/{name}") for name in ("01_naive[fp32,NN,8x32]", "02_tiled[fp32,NN,32x32x32]")]
+    arguments = SimpleNamespace(arch=None, kind=("normal", "integer"), repeats=2)
+    rows = command.verify_all(Gpu(), variants, "64,96x64x32", arguments)
+    shapes = [("64x64x64", "normal"), ("64x64x64", "integer"), ("96x64x32", "normal"), ("96x64x32", "integer")]
+    assert made == shapes
+    assert [(r["shape"], r["inputs"]) for r in rows] == shapes * 2
+    assert [r["variant"] for r in rows] == [v.shown for v in variants for _ in shapes]
