@@ -7,8 +7,9 @@ replaced and the rest goes on.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
@@ -20,8 +21,8 @@ from lowlevel.catalog.sweep import Sweep
 from lowlevel.contender import launch_shape
 from lowlevel.errors import DeviceError, LowlevelError, UsageError
 from lowlevel.hardware import Limits
-from lowlevel.measure import Measurement, Options
-from lowlevel.measure.statistics import paired_ratio
+from lowlevel.measure import Measurement, Options, joined
+from lowlevel.measure.statistics import processes_ratio
 from lowlevel.problems.base import Problem
 from lowlevel.progress import Progress, RowProgress, TimeLeft
 from lowlevel.results import Results, Row
@@ -36,11 +37,21 @@ from lowlevel.worker import Worker, WorkerDied, WorkerHung
 VERIFY_DEADLINE_S = 120.0
 #: The longest silence of a measuring child: preparing a contender of the largest shape, algorithms tried and all.
 MEASURE_DEADLINE_S = 90.0
+#: What a protocol says of several processes.
+_SEVERAL = {
+    "turns": "one process after the other, problem by problem; each verifies before and after its rounds",
+    "reference": "made by the first process",
+    "library_algorithms": "chosen in the first process",
+    "interval": "bootstrap over processes and their rounds",
+}
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What the command line asks for. `suite` or `patterns` choose the rows; `budget` is seconds of timing."""
+    """What the command line asks for. `suite` or `patterns` choose the rows; shapes, dtypes and layouts narrow either.
+
+    budget: seconds of timing, of all processes. resume: the rows that the file has are kept, and not measured again.
+    """
 
     patterns: tuple[str, ...] = ()
     shapes: str = ""
@@ -56,6 +67,8 @@ class BenchOptions:
     markdown: bool = False
     device: int = 0
     runs: int = 1
+    processes: int = 1
+    resume: bool = False
     sweep: Sweep = field(default_factory=dict)
 
 
@@ -71,52 +84,67 @@ def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
         path = result_path(options, chosen, bench.limits)
         if path:
             results.check_writable(path)
+        if options.resume:
+            bench.resume(path)
         print(bench.first_screen(), file=out, flush=True)
         failed = False
         for number in range(options.runs):
             if options.runs > 1:
                 print(f"\nRun {number + 1} of {options.runs}", file=out, flush=True)
             try:
-                rows = bench.run()
+                rows = bench.run(path if options.resume else None)
             except KeyboardInterrupt:
-                finish(bench.rows, bench, path and path.with_name(f"{path.stem}.partial.json"), options, out)
+                partial = path if options.resume or not path else path.with_name(f"{path.stem}.partial.json")
+                finish(bench.rows, bench, partial, options, out)
                 raise
-            if path:
+            if path and not options.resume:
                 results.keep_previous(path)
             finish(rows, bench, path, options, out)
-            failed = failed or any(row.status not in ("ok", "skipped") for row in rows)
+            failed = failed or any(row.status not in ("ok", "skipped") for row in bench.found(rows).rows)
     return int(failed)
 
 
-def finish(rows: list[Row], bench: Bench, path: Path | None, options: BenchOptions, out: TextIO) -> None:
+def finish(fresh: list[Row], bench: Bench, path: Path | None, options: BenchOptions, out: TextIO) -> None:
     """Prints the tables, a suite's means, and writes the file."""
-    if rows:
+    found = bench.found(fresh)
+    if found.rows:
         beside = reference.column(bench.environment["gpu"], paths.results_root())
-        print("\n" + report.tables(rows, markdown=options.markdown, beside=beside), file=out)
+        print("\n" + report.tables(found.rows, markdown=options.markdown, beside=beside), file=out)
     if bench.suite.name != "selection":
         folder = path.parent if path else paths.results_root() / paths.gpu_slug(bench.limits.name)
-        if text := report.means_beside(bench.suite.name, rows, folder):
+        if text := report.means_beside(bench.suite.name, found.rows, folder):
             print(f"\nGeometric means over the shapes of a suite\n{text}", file=out)
-    if path and rows:
-        Results(bench.environment, bench.protocol(), rows).save(path)
-        print(f"\n{len(rows)} rows saved in {path}", file=out, flush=True)
+    if path and fresh:
+        found.save(path)
+        print(f"\n{len(found.rows)} rows saved in {path}", file=out, flush=True)
 
 
 def choose(options: BenchOptions) -> Suite:
     """The suite named, or one made of the command line's globs and shapes."""
     if options.suite or not (options.patterns or options.shapes or options.dtypes or options.layouts or options.sweep):
-        chosen = suite.load(options.suite or ("quick" if options.quick else "main"))
+        whole = suite.load(options.suite or ("quick" if options.quick else "main"))
+        if options.patterns:
+            raise UsageError(f"the suite {whole.name} has kernels of its own: leave {' '.join(options.patterns)} out")
+        chosen = share_of(whole, suite.narrowed(whole, options.shapes, options.dtypes, options.layouts).groups)
     else:
         groups = suite.selection(options.patterns, options.shapes, options.dtypes, options.layouts, options.sweep)
         chosen = Suite("selection", "Selected variants", (3.0 if options.quick else 10.0) * len(groups), groups)
     return replace(chosen, budget_s=options.budget) if options.budget else chosen
 
 
+def share_of(whole: Suite, groups: list[Group]) -> Suite:
+    """These of a suite's groups, with their part of its time."""
+    part = sum(map(_weight, groups)) / max(sum(map(_weight, whole.groups)), 1e-9)
+    return replace(whole, groups=groups, budget_s=whole.budget_s * part)
+
+
 def result_path(options: BenchOptions, chosen: Suite, limits: Limits) -> Path | None:
-    """Where rows go: --json, else a suite's own file under bench/results; a selection is only printed."""
+    """Where rows go: --json, else a suite's own file under bench/results. A selection is only printed, and so is a part
+    of a suite, in whose file it would take the place of the whole, unless it is added to it."""
     if options.json_path:
         return options.json_path
-    if chosen.name == "selection":
+    narrow = options.shapes or options.dtypes or options.layouts
+    if chosen.name == "selection" or (narrow and not options.resume):
         return None
     return paths.results_root() / paths.gpu_slug(limits.name) / f"{chosen.name}.json"
 
@@ -128,16 +156,19 @@ class Bench:
         self.options = options
         self.rows: list[Row] = []
         self._left = TimeLeft(0, 0.0)
-        self._gpu = Worker("gpu", gpu_worker.start, (options.device,))
+        self._gpus = [Worker("gpu", gpu_worker.start, (options.device,)) for _ in range(options.processes)]
+        self._gpu = self._gpus[0]
         self.limits, self.environment = self._gpu.call(gpu_worker.describe, deadline=VERIFY_DEADLINE_S)
         self.arch = parse_arch(options.arch) if options.arch else parse_arch(self.limits.capability)
         self.suite = suite.suited(chosen, self.limits)
+        self._held: Results | None = None
 
     def __enter__(self) -> Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._gpu.close()
+        for gpu in self._gpus:
+            gpu.close()
 
     def first_screen(self) -> str:
         """The GPU, its software, and what may disturb a measurement."""
@@ -150,7 +181,8 @@ class Bench:
         ]
         regime = "cool" if self.options.cool else "sustained"
         count = sum(map(_row_count, self.suite.groups))
-        lines.append(f"{self.suite.title}: {count} rows, {regime}, about {self.suite.budget_s:.0f} s of timing")
+        each = f"each in {len(self._gpus)} processes, " if len(self._gpus) > 1 else ""
+        lines.append(f"{self.suite.title}: {count} rows, {each}{regime}, about {self.suite.budget_s:.0f} s of timing")
         return "\n".join(lines)
 
     def protocol(self) -> dict:
@@ -165,10 +197,41 @@ class Bench:
             "noise": Options.noise,
             "data": "normal(0, 1)",
             "seed": 0,
+            "processes": len(self._gpus),
+            **(_SEVERAL if len(self._gpus) > 1 else {}),
         }
 
-    def run(self) -> list[Row]:
-        """All groups. `self.rows` grows as they are done."""
+    def resume(self, path: Path | None) -> None:
+        """Keeps the rows of an earlier run of the same command, and leaves out what it has done.
+
+        UsageError where there is no file to go on in, or where its rows are not to be mixed with those of today.
+        """
+        if path is None or self.options.runs > 1:
+            raise UsageError("--resume goes on in one file: give it a suite or --json, and no --runs")
+        if not path.exists():
+            return
+        self._held = Results.load(path)
+        if differ := results.differing(self._held, self.environment, self.protocol()):
+            raise UsageError(
+                f"{path} cannot be gone on with, it was measured otherwise ({differ[0]}): give another --json"
+            )
+        done = {(row.identity, row.repro) for row in self._held.rows if row.status in ("ok", "skipped")}
+        self.suite = share_of(self.suite, [g for g in self.suite.groups if not self._wanted(g) <= done])
+
+    def _wanted(self, group: Group) -> set[tuple]:
+        rows = [self._row(group.problem, v) for v in (*group.variants, *group.yardsticks)]
+        rows += [self._library_row(group.problem, name) for name in group.libraries]
+        return {(row.identity, row.repro) for row in rows}
+
+    def found(self, fresh: list[Row]) -> Results:
+        """These rows, and those of the file that is gone on with."""
+        now = Results(self.environment, self.protocol(), fresh)
+        if self._held is None:
+            return now
+        return results.merged(self._held, now) if fresh else self._held
+
+    def run(self, path: Path | None = None) -> list[Row]:
+        """All groups. `self.rows` grows as they are done; with a path, the file there too."""
         self.rows = []
         binaries = self.build(self.suite.variants())
         groups = self.suite.groups
@@ -180,6 +243,8 @@ class Bench:
                 self.rows += self._group(group, binaries, share, progress)
                 self._left.finished(_row_count(group))
                 progress.advance(_row_count(group))
+                if path:
+                    self.found(self.rows).save(path)
         return self.rows
 
     def build(self, variants: Sequence[Variant]) -> dict[str, Binary | LowlevelError]:
@@ -196,12 +261,42 @@ class Bench:
         return {**found, **dict(zip(requests, built, strict=True))}
 
     def _group(self, group: Group, binaries: Mapping, budget_s: float, progress: RowProgress) -> list[Row]:
-        """Verifies each member, then times those that passed, together."""
+        """Has each process verify the members and then time those that passed, together."""
         rows = {v.name: self._row(group.problem, v) for v in (*group.variants, *group.yardsticks)}
         rows.update((name, self._library_row(group.problem, name)) for name in group.libraries)
+        members = self._launchable(group, rows, binaries)
+        turns: list[Mapping[str, Measurement]] = []
+        parts = None
+        for number, gpu in enumerate(self._gpus, 1):
+            self._gpu = gpu
+            if parts is not None:
+                self._call(gpu_worker.adopt, group.problem, parts)
+            measured = self._turn(group, rows, members, budget_s / len(self._gpus), progress, turns)
+            turns.append(measured)
+            for name in [name for name in members if rows[name].status != "ok"]:
+                del members[name]
+                if number > 1:
+                    rows[name].reason = f"process {number}: {rows[name].reason}"
+            if len(self._gpus) > 1:
+                if number == 1 and members and not group.problem.whole:
+                    parts = self._call(gpu_worker.reference, group.problem)
+                self._call(gpu_worker.release)
+        self._gpu = self._gpus[0]
+        found = {name: joined([turn[name] for turn in turns]) for name in members if all(name in t for t in turns)}
+        if found:
+            self._fill(group.problem, rows, found)
+        return list(rows.values())
+
+    def _call(self, function: Callable, *arguments: object) -> object:
+        """Something that spares work: a process that does not answer does it again, and what is wrong with it will show
+        when it verifies."""
+        with contextlib.suppress(LowlevelError):
+            return self._gpu.call(function, *arguments, deadline=VERIFY_DEADLINE_S)
+        return None
+
+    def _launchable(self, group: Group, rows: Mapping[str, Row], binaries: Mapping) -> dict[str, Binary | None]:
+        """Those that can be launched, by name; the other rows say why not."""
         members: dict[str, Binary | None] = {}
-        checked = [v.name for v in group.variants]
-        checked += [name for name in group.libraries if library.computes(group.problem, name)]
         for name, row in rows.items():
             binary = binaries.get(name)
             if isinstance(binary, LowlevelError):
@@ -214,17 +309,32 @@ class Bench:
                 except UsageError as error:
                     row.status, row.reason = "skipped", str(error)
                     continue
+            members[name] = binary
+        return members
+
+    def _turn(
+        self,
+        group: Group,
+        rows: Mapping[str, Row],
+        members: Mapping[str, Binary | None],
+        budget_s: float,
+        progress: RowProgress,
+        before: Sequence[Mapping[str, Measurement]],
+    ) -> Mapping[str, Measurement]:
+        """One process verifies the members, and times those that passed. before: what other processes measured."""
+        choices = {name: m.choice for name, m in before[0].items() if m.choice is not None} if before else {}
+        checked = {v.name for v in group.variants}
+        checked |= {name for name in group.libraries if library.computes(group.problem, name)}
+        for name, binary in members.items():
             if name not in checked:
-                row.status, row.reason = "ok", "moves as many bytes; a yardstick"
-                members[name] = binary
+                rows[name].status, rows[name].reason = "ok", "moves as many bytes; a yardstick"
                 continue
-            progress.show(f"verifying {row_text(row, group.problem)}")
-            self._verify(name, row, group.problem, binary)
-            if row.status == "ok":
-                members[name] = binary
-        if group.problem.operation != "probe" and members:
-            self._measure(group, rows, members, frozenset(checked), budget_s, progress)
-        return list(rows.values())
+            progress.show(f"verifying {row_text(rows[name], group.problem)}")
+            self._verify(name, rows[name], group.problem, binary, choices.get(name))
+        right = {name: binary for name, binary in members.items() if rows[name].status == "ok"}
+        if group.problem.operation == "probe" or not right:
+            return {}
+        return self._measure(group, rows, right, frozenset(checked), budget_s, progress, choices)
 
     def _describe(self, row: Row, variant: Variant, problem: Problem, binary: Binary) -> None:
         """What the compiler says of it; of several launches, the largest."""
@@ -236,12 +346,13 @@ class Bench:
         row.shared_bytes = max(r.shared + bytes_ for r, bytes_ in zip(taken, dynamic, strict=True))
         row.spill_bytes = max(r.spills for r in taken)
 
-    def _verify(self, name: str, row: Row, problem: Problem, binary: Binary | None) -> None:
+    def _verify(self, name: str, row: Row, problem: Problem, binary: Binary | None, choice: int | None) -> None:
         if binary is not None and (refusal := catalog.find(name).refusal(problem)):
             row.status, row.reason = "skipped", refusal
             return
         try:
-            verdict: Verdict = self._gpu.call(gpu_worker.verify, name, problem, binary, deadline=VERIFY_DEADLINE_S)
+            arguments = (name, problem, binary, 0, "normal", 1, choice)
+            verdict: Verdict = self._gpu.call(gpu_worker.verify, *arguments, deadline=VERIFY_DEADLINE_S)
         except LowlevelError as error:
             self._fail(row, error)
             return
@@ -260,15 +371,15 @@ class Bench:
         checked: frozenset[str],
         budget_s: float,
         progress: RowProgress,
-    ) -> None:
+        choices: Mapping[str, int],
+    ) -> Mapping[str, Measurement]:
         """Times the members. One that hangs or fails is marked, and the others start again without it."""
         options = self.timing(budget_s)
         while members:
             running, measured = next(iter(members)), {}
             try:
-                events = self._gpu.stream(
-                    gpu_worker.measure, group.problem, members, options, checked, deadline=MEASURE_DEADLINE_S
-                )
+                arguments = (group.problem, members, options, checked, 0, choices)
+                events = self._gpu.stream(gpu_worker.measure, *arguments, deadline=MEASURE_DEADLINE_S)
                 for kind, value, *_ in events:
                     if kind == "running":
                         running = value
@@ -277,11 +388,11 @@ class Bench:
                         self._left.timed(value)
                     elif kind == "result":
                         measured[value.name] = value
-                self._fill(group.problem, rows, measured)
-                return
+                return measured
             except LowlevelError as error:
                 self._fail(rows[running], error)
                 members = {name: binary for name, binary in members.items() if name != running}
+        return {}
 
     def timing(self, budget_s: float) -> Options:
         """How a group's members are timed."""
@@ -308,9 +419,9 @@ class Bench:
             row = rows[name]
             _fill_times(row, problem, measurement, self.limits, self.options)
             if usual in measured:
-                row.vs_cublas = paired_ratio(measured[usual].times_us, measurement.times_us)[0]
+                row.vs_cublas = processes_ratio(measured[usual].by_process, measurement.by_process)[0]
             if best:
-                ratio = paired_ratio(measured[best].times_us, measurement.times_us)
+                ratio = processes_ratio(measured[best].by_process, measurement.by_process)
                 row.vs_best_library, row.ratio_low, row.ratio_high = ratio
 
     def _row(self, problem: Problem, variant: Variant) -> Row:
@@ -333,6 +444,7 @@ class Bench:
         for key, value in problem.dimensions.items():
             setattr(row, key, value)
         row.repro = repro(problem, name, self.options)
+        row.measured = str(self.environment.get("date", ""))
         return row
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from lowlevel import report
-from lowlevel.results import Results, Row, runs
+from lowlevel.results import CONDITIONS, Results, Row, runs
 
 #: Per cent. Two runs on one idle GPU differ by this much without a cause.
 LEAST = 2.0
@@ -25,21 +25,7 @@ LEAST = 2.0
 BROKEN = ("wrong", "failed", "hang", "implausible")
 #: In the order of the table. `broken` and `worse` make the exit code 1.
 VERDICTS = ("broken", "worse", "mended", "better", "status", "only in A", "only in B", "same")
-#: What must agree for times to be comparable: in the environment, and in the protocol.
-CONDITIONS = (
-    "gpu",
-    "driver",
-    "cuda_driver",
-    "sm_clock_max_mhz",
-    "memory_clock_max_mhz",
-    "power_limit_w",
-    "ecc",
-    "mig",
-    "cublas",
-    "cublaslt",
-    "nvrtc",
-    "nvjitlink",
-)
+#: Of the protocol, what must agree for times to be comparable.
 PROTOCOL = ("timer", "regime", "data")
 _SAME_RUN = ("commit", "gpu", "uuid", "driver", "cublas", "nvrtc")
 #: Per cent by which the measured clocks' medians may differ before it is said.

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lowlevel.errors import UsageError
@@ -17,6 +17,22 @@ SCHEMA = 1
 #: hang: past its deadline. skipped: cannot run here, the reason says why. implausible: faster than the hardware.
 STATUSES = ("ok", "wrong", "failed", "hang", "skipped", "implausible")
 
+#: What of the environment must agree for times to be comparable.
+CONDITIONS = (
+    "gpu",
+    "driver",
+    "cuda_driver",
+    "sm_clock_max_mhz",
+    "memory_clock_max_mhz",
+    "power_limit_w",
+    "ecc",
+    "mig",
+    "cublas",
+    "cublaslt",
+    "nvrtc",
+    "nvjitlink",
+)
+
 
 @dataclass
 class Row:
@@ -24,7 +40,8 @@ class Row:
 
     Times are microseconds; rates TFLOP/s and GB/s (10^9); the ratios are medians of paired rounds: above 1 this
     row is faster than the library. ratio_low and ratio_high bound vs_best_library with 95 % confidence. rms_error is a
-    part of C's rms.
+    part of C's rms. measured: the date of the environment that it was measured in. Where the protocol has several
+    processes, medians are those of the processes' medians, and samples the rounds of all.
     """
 
     op: str
@@ -70,6 +87,7 @@ class Row:
     cache: str | None = None
     regime: str | None = None
     repro: str = ""
+    measured: str = ""
 
     @property
     def identity(self) -> tuple:
@@ -126,6 +144,31 @@ class Results:
             return cls(data["environment"], data["protocol"], [Row(**row) for row in data["rows"]])
         except (KeyError, TypeError) as error:
             raise UsageError(f"{path} is not a results file of schema {SCHEMA}: {error}") from None
+
+
+def differing(held: Results, environment: dict, protocol: dict) -> list[str]:
+    """`commit: a1 in it, b2 here`: what forbids that rows of these two stand in one file."""
+    found = []
+    names = (*CONDITIONS, "lowlevel", "commit", "modified")
+    later = [name for name in (*held.protocol, *protocol) if name != "budget_s"]
+    for wanted, left, right in ((names, held.environment, environment), (later, held.protocol, protocol)):
+        for name in dict.fromkeys(wanted):
+            if left.get(name) != right.get(name):
+                found.append(f"{name}: {left.get(name)} in it, {right.get(name)} here")
+    return found
+
+
+def merged(held: Results, fresh: Results) -> Results:
+    """The rows of both, fresh ones in the place of those held of the same problem and contender. The environment is the
+    fresh one; those of the rows that were held are its `earlier`, each row's by its date, `measured`."""
+    new = {row.identity for row in fresh.rows}
+    date = str(held.environment.get("date", ""))
+    rows = [replace(row, measured=row.measured or date) for row in held.rows if row.identity not in new]
+    last = {name: value for name, value in held.environment.items() if name != "earlier"}
+    dates = {row.measured for row in rows}
+    earlier = [e for e in (*held.environment.get("earlier", ()), last) if str(e.get("date", "")) in dates]
+    environment = {**fresh.environment, **({"earlier": earlier} if earlier else {})}
+    return Results(environment, fresh.protocol, rows + fresh.rows)
 
 
 def check_writable(path: Path) -> None:

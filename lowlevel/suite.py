@@ -98,6 +98,28 @@ def suited(chosen: Suite, limits: Limits) -> Suite:
     return replace(chosen, groups=groups)
 
 
+def narrowed(chosen: Suite, shapes: str, dtypes: Sequence[str], layouts: Sequence[str]) -> Suite:
+    """The suite's groups of these shapes, types and layouts; any where none is named. UsageError when none is left."""
+    wanted = parse_shape(shapes) if shapes else []
+    groups = [
+        group
+        for group in chosen.groups
+        if _wanted(group.problem.layout, layouts)
+        and (not dtypes or {group.problem.type.dtype, group.problem.type.name} & set(dtypes))
+        and (not wanted or any(_is_shape(group.problem, shape) for shape in wanted))
+    ]
+    if not groups:
+        words = " ".join(filter(None, (shapes, "/".join(dtypes), "/".join(layouts))))
+        raise UsageError(f"the suite {chosen.name} has nothing of {words}")
+    return replace(chosen, groups=groups)
+
+
+def _is_shape(problem: Problem, shape: tuple[int, ...]) -> bool:
+    """4096 is each of a problem's dimensions."""
+    sizes = problem.label.split("x")
+    return sizes == [str(n) for n in (shape * len(sizes) if len(shape) == 1 else shape)]
+
+
 def section_groups(section: Mapping, where: str) -> list[Group]:
     """The groups of one TOML section: its types, layouts, epilogues and shapes, and each point of its sweep."""
     known = {"operation", "kernels", "types", "layouts", "epilogues", "sweep", "shapes"}

@@ -173,10 +173,11 @@ class Checker:
     def output(self) -> Operand:
         return self.problem.operands()[-1]
 
-    def run(self, contender: Contender, repeats: int = 1) -> Verdict:
-        """Launches a contender on a poisoned output and checks all of it; with repeats, that the bits stay the same."""
+    def run(self, contender: Contender, repeats: int = 1, choice: int | None = None) -> Verdict:
+        """Launches a contender on a poisoned output and checks all of it; with repeats, that the bits stay the same.
+        choice: which of a library's algorithms, instead of the first that is right."""
         if hasattr(contender, "candidates"):
-            contender.choose((self.right_candidates(contender) or [0])[0])
+            contender.choose((self.right_candidates(contender) or [0])[0] if choice is None else choice)
         call = contender.bind(self.device, self.problem, self.buffers)
         try:
             self._launch(call)

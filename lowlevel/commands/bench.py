@@ -26,6 +26,9 @@ def add(commands) -> None:
         "                                          a row for each of the eight; what a number cannot be costs a row\n"
         "  lowlevel bench --suite chapter          bench/suites/chapter.toml: sections of kernels, types, layouts,\n"
         "                                          shapes, epilogues = [...], sweep = { BK = [8, 16] }\n"
+        "  lowlevel bench --suite gemm-hopper 4096,8192 --dtype bf16 --processes 5 --resume --json h.json\n"
+        "                                          part of a suite, in five processes; other parts, or the same after\n"
+        "                                          Ctrl-C, are added to the file\n"
         "  lowlevel bench --tune gemm/08 1024,4096 verify and time up to 48 configurations for each shape and store\n"
         "                                          the fastest; after Ctrl-C the same command goes on\n"
         "  lowlevel bench --tune gemm/08 4096 --candidates 96 --budget 120 --json bench/tuned/h200.json\n\n"
@@ -48,6 +51,10 @@ def add(commands) -> None:
     parser.add_argument("--cool", action="store_true", help="pause before each segment instead of sustained load")
     what = "run the whole suite this often, keeping the last three"
     parser.add_argument("--runs", type=common.positive, default=1, help=what)
+    what = "time each problem in this many processes in turn; ratios and their intervals are over all of them"
+    parser.add_argument("--processes", type=common.positive, default=1, metavar="N", help=what)
+    what = "go on in the file: keep its rows, measure those that it has not, and save after each problem"
+    parser.add_argument("--resume", action="store_true", help=what)
     parser.add_argument("--json", type=Path, metavar="FILE", help="save the rows (--tune: the choices) there")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument("--device", type=int, default=0, help="GPU number")
@@ -92,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         markdown=arguments.markdown,
         device=arguments.device,
         runs=arguments.runs,
+        processes=arguments.processes,
+        resume=arguments.resume,
         sweep=common.sweep_of(arguments),
     )
     return run_bench(options)
@@ -102,7 +111,8 @@ def tune(words: common.Words, arguments: argparse.Namespace) -> int:
     from lowlevel.tune import TuneOptions, choose, run_tune
 
     given = {"--suite": arguments.suite, "--sweep": arguments.sweeps, "--quick": arguments.quick}
-    given |= {"--as": arguments.stands_for, "--runs": arguments.runs > 1}
+    given |= {"--as": arguments.stands_for, "--runs": arguments.runs > 1, "--processes": arguments.processes > 1}
+    given |= {"--resume": arguments.resume}
     if refused := [name for name, value in given.items() if value]:
         raise UsageError(f"--tune takes a kernel of the catalog and shapes, and no {refused[0]}")
     if not words.patterns:

@@ -1,5 +1,5 @@
 """How long a call takes, honestly: rotated data, interleaved rounds, paired ratios. docs/measuring.md says why."""
 
-from lowlevel.measure.rounds import Measurement, Options, measure_group
+from lowlevel.measure.rounds import Measurement, Options, joined, measure_group
 
-__all__ = ["Measurement", "Options", "measure_group"]
+__all__ = ["Measurement", "Options", "joined", "measure_group"]

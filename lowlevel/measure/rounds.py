@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
+import operator
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lowlevel.contender import Contender, free
 from lowlevel.device.protocol import Device
@@ -47,7 +50,8 @@ class Options:
 
 @dataclass
 class Measurement:
-    """One contender's figures. times_us has a number a round, microseconds a call."""
+    """One contender's figures. times_us has a number a round, microseconds a call; rounds: how many of these each
+    process has, where there are several. choice: which of a library's algorithms was timed."""
 
     name: str
     timer: str = ""
@@ -60,10 +64,19 @@ class Measurement:
     workspace_bytes: int = 0
     config_text: str = ""
     error: str = ""
+    choice: int | None = None
+    rounds: tuple[int, ...] = ()
+
+    @property
+    def by_process(self) -> list[list[float]]:
+        """Each process's times."""
+        ends = list(itertools.accumulate(self.rounds or (len(self.times_us),)))
+        return [self.times_us[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     @property
     def median_us(self) -> float:
-        return median(self.times_us)
+        """Of several processes, the median of their medians."""
+        return median([median(times) for times in self.by_process])
 
     @property
     def iqr_us(self) -> float:
@@ -80,6 +93,33 @@ class Measurement:
     @property
     def throttle_reasons(self) -> str:
         return reason_text(self.throttled)
+
+
+def joined(measurements: Sequence[Measurement]) -> Measurement:
+    """One contender's figures in several processes as one."""
+    first = measurements[0]
+    if len(measurements) == 1:
+        return first
+    errors = [f"process {i}: {m.error}" for i, m in enumerate(measurements, 1) if m.error]
+    together = {name: list(itertools.chain(*(getattr(m, name) for m in measurements))) for name in _LISTS}
+    return replace(
+        first,
+        **together,
+        rounds=tuple(len(m.times_us) for m in measurements),
+        cache=_said(m.cache for m in measurements),
+        config_text=_said(m.config_text for m in measurements),
+        throttled=functools.reduce(operator.or_, (m.throttled for m in measurements)),
+        host_us=median([m.host_us for m in measurements]) if first.host_us is not None else None,
+        error=errors[0] if errors else "",
+    )
+
+
+_LISTS = ("times_us", "clocks_mhz", "powers_w")
+
+
+def _said(texts: Iterable[str]) -> str:
+    """What all say, or each of what they say."""
+    return " / ".join(dict.fromkeys(texts))
 
 
 @dataclass
@@ -104,12 +144,13 @@ def measure_group(
     options: Options,
     checker: Checker,
     checked: Collection[str],
+    choices: Mapping[str, int] | None = None,
 ) -> Iterator[tuple]:
     """Yields ('running', name) before a contender runs, ('round', done, of), after the rounds ('raced', seconds), and
     last ('result', Measurement) each.
 
     Outputs of those named in `checked` are checked again after timing, on every operand set; a Measurement with an
-    `error` is wrong.
+    `error` is wrong. choices: a library's algorithms that were chosen before, by the library's name.
     """
     rotation = Rotation(checker)
     probe = ClockProbe(device)
@@ -117,7 +158,7 @@ def measure_group(
     try:
         for contender in contenders:
             yield "running", contender.name
-            lanes.append(_prepare(device, problem, contender, rotation, options, checker))
+            lanes.append(_prepare(device, problem, contender, rotation, options, checker, choices or {}))
         began = time.perf_counter()
         with Monitor(getattr(device, "uuid", "")) as monitor:
             yield from _race(lanes, options, probe, monitor)
@@ -137,16 +178,25 @@ def measure_group(
 
 
 def _prepare(
-    device: Device, problem: Problem, contender: Contender, rotation: Rotation, options: Options, checker: Checker
+    device: Device,
+    problem: Problem,
+    contender: Contender,
+    rotation: Rotation,
+    options: Options,
+    checker: Checker,
+    choices: Mapping[str, int],
 ) -> _Lane:
-    if hasattr(contender, "candidates") and (right := checker.right_candidates(contender)):
-        contender.choose(_best_candidate(device, problem, contender, rotation, right))
+    choice = choices.get(contender.name)
+    if choice is None and hasattr(contender, "candidates") and (right := checker.right_candidates(contender)):
+        choice = _best_candidate(device, problem, contender, rotation, right)
+    if choice is not None:
+        contender.choose(choice)
     calls = [contender.bind(device, problem, buffers) for buffers in rotation.sets]
     estimate = estimate_us(device, calls)
     timer = make_timer(device, calls, options.timer, estimate)
     units = units_for(timer, estimate, segment_ms(problem))
     result = Measurement(contender.name, timer.name, "flushed" if timer.name == "cold" else rotation.cache)
-    result.workspace_bytes = contender.workspace_bytes
+    result.workspace_bytes, result.choice = contender.workspace_bytes, choice
     result.config_text = getattr(contender, "config_text", "")
     return _Lane(contender, timer, units, result)
 

@@ -32,3 +32,21 @@ def paired_ratio(base: Sequence[float], own: Sequence[float], seed: int = 0) -> 
     draws = np.random.default_rng(seed).integers(0, len(ratios), (_RESAMPLES, len(ratios)))
     low, high = np.percentile(np.median(ratios[draws], axis=1), (2.5, 97.5))
     return float(np.median(ratios)), float(low), float(high)
+
+
+def processes_ratio(
+    bases: Sequence[Sequence[float]], owns: Sequence[Sequence[float]], seed: int = 0
+) -> tuple[float, float, float]:
+    """As `paired_ratio`, of rounds in several processes: the median of the processes' medians. low and high come from a
+    bootstrap over processes and over the rounds of each, since rounds of one process agree better than processes do."""
+    if len(bases) == 1:
+        return paired_ratio(bases[0], owns[0], seed)
+    ratios = [np.asarray(base, float) / np.asarray(own, float) for base, own in zip(bases, owns, strict=True)]
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(0, len(ratios), (_RESAMPLES, len(ratios)))
+    medians = np.empty(drawn.shape)
+    for index, own in enumerate(ratios):
+        places = drawn == index
+        medians[places] = np.median(own[generator.integers(0, len(own), (np.sum(places), len(own)))], axis=1)
+    low, high = np.percentile(np.median(medians, axis=1), (2.5, 97.5))
+    return median([median(own) for own in ratios]), float(low), float(high)

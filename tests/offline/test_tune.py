@@ -39,9 +39,9 @@ def tuning(gpu, monkeypatch):  # noqa: F811
     state = SimpleNamespace(times={FAST: 5000.0, SECOND: 6000.0}, seen=[], wrong=set(), binary=binary, gpu=gpu)
     real = gpu_worker.measure
 
-    def measure(problem, members, options, checked):
+    def measure(problem, members, options, checked, *rest):
         state.seen.append((list(members), options))
-        yield from real(problem, members, options, checked)
+        yield from real(problem, members, options, checked, *rest)
 
     def contender(name, _problem, _binary):
         wrong = name in state.wrong
