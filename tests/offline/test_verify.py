@@ -435,7 +435,7 @@ def test_verify_makes_a_problem_once_for_all_and_shows_the_rows_in_their_order(m
 
     monkeypatch.setattr(command, "build_all", lambda requests: [binary] * len(requests))
     variants = [catalog.find(f"cuda:gemm/{name}") for name in ("01_naive[fp32,NN,8x32]", "02_tiled[fp32,NN,32x32x32]")]
-    arguments = SimpleNamespace(arch=None, kind=("normal", "integer"), repeats=2)
+    arguments = SimpleNamespace(arch=None, kind=("normal", "integer"), repeats=2, deadline=1.0)
     rows = command.verify_all(Gpu(), variants, "64,96x64x32", arguments)
     shapes = [("64x64x64", "normal"), ("64x64x64", "integer"), ("96x64x32", "normal"), ("96x64x32", "integer")]
     assert made == shapes
