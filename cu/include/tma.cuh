@@ -38,6 +38,11 @@ __device__ __forceinline__ void tma_load_2d_multicast(unsigned destination, cons
         ::"r"(destination), "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks) : "memory");
 }
 
+// Has L2 fetch the box at (x, y), so that a load of it finds it there. PTX ISA, 'cp.async.bulk.prefetch.tensor'.
+__device__ __forceinline__ void tma_prefetch_2d(const TensorMap* map, int x, int y) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
+}
+
 // Writes the box at (x, y) from shared memory; part of this thread's next group. Whoever wrote that memory must have
 // fenced (below) and met the caller at a barrier. PTX ISA, 'cp.async.bulk.tensor'.
 __device__ __forceinline__ void tma_store_2d(const TensorMap* map, unsigned source, int x, int y) {

@@ -34,4 +34,12 @@ struct TmaTile {
                 tma_load_2d(to, map, x, y, barrier);
         }
     }
+
+    // Has L2 fetch the same part.
+    static __device__ __forceinline__ void prefetch(const TensorMap* map, int side, int k, unsigned part) {
+        const int row = SHARED_BY > 1 ? part * PART_ROWS : 0;
+#pragma unroll
+        for (int box = 0; box < BOXES; ++box)
+            tma_prefetch_2d(map, MN_MAJOR ? side + 64 * box : k, MN_MAJOR ? k + row : side + row);
+    }
 };

@@ -1,10 +1,16 @@
-"""The matmul ladder's split-K rungs, for few tiles and a long K: mma.sync, for sm_80 and anything newer."""
+"""The matmul ladder's split-K rungs, for few tiles and a long K: mma.sync, for sm_80 and anything newer, and wgmma."""
 
+from lowlevel.catalog.boxes import operand_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
+from lowlevel.catalog.repack import REPACK, behind_copies
 from lowlevel.catalog.rules import (
+    cluster_of_tiles,
+    least_clocks_in_clusters,
     least_clocks_together,
     least_clocks_while_there,
+    owner_of_wgmma,
     programmatic_or_not,
+    ring_of_boxes,
     ring_of_operands,
     ring_of_tiles,
     slices_at_once,
@@ -14,6 +20,7 @@ from lowlevel.catalog.rules import (
     sums_of_slices,
     sums_of_warps,
     threads_of_warps,
+    threads_with_a_copying_warp,
 )
 from lowlevel.dtypes import BF16, FP16
 
@@ -61,6 +68,23 @@ _WHO_IS_THERE = (
     _meet((128, 128, 64), (64, 64), 3, 2, 0),
     _meet((128, 128, 64), (64, 64), 3, 1, 0),
 )
+
+
+def _clusters(cluster, stages, splits, pdl=0, prefetch=0) -> dict[str, int]:
+    (m, n), tile = cluster, {"BM": 64, "BN": 64, "BK": 64}
+    numbers = tile | {"STAGES": stages, "SPLITS": splits, "CLUSTER_M": m, "CLUSTER_N": n}
+    return numbers | {"LOOKS": 64, "PDL": pdl, "PREFETCH": prefetch}
+
+
+#: 4 tiles on all SMs but 12, or on all; then more tiles.
+_IN_CLUSTERS = (
+    _clusters((2, 2), 9, 30),
+    _clusters((2, 2), 9, 30, 1),
+    _clusters((1, 2), 7, 33, 2, 1),
+    _clusters((2, 2), 12, 15, 1),
+    _clusters((2, 2), 12, 7, 1),
+    _clusters((2, 2), 12, 3, 1),
+)
 _TWIN = _split((32, 64, 128), (32, 32), 4, 16) | {"KGROUPS": 4}
 
 KERNELS = (
@@ -105,6 +129,31 @@ KERNELS = (
         ),
         epilogues=_EPILOGUES,
         expect=Expect(sass={"sm_80": ("LDGSTS.E.BYPASS.128", "LDSM.16", "HMMA.16816.F32", "ATOMG.E.ADD")}),
+    ),
+    Kernel(
+        "cuda",
+        "gemm/27_split_k_cluster",
+        entry="gemm",
+        idea="K in slices, the tiles of a slice in a cluster: what two blocks need is read once",
+        archs=("sm_90a",),
+        types=(BF16, FP16),
+        layouts=_LAYOUTS,
+        configs=_IN_CLUSTERS,
+        choose=least_clocks_in_clusters,
+        params=("map_A", "map_B", "C", "M", "N", "K", "ldc", "workspace", "epilogue"),
+        launch=Launch(
+            block=threads_with_a_copying_warp,
+            grid=slices_of_tiles,
+            shared=ring_of_boxes,
+            cluster=cluster_of_tiles,
+            programmatic=programmatic_or_not,
+            workspace=behind_copies(sums_of_warps),
+        ),
+        before=REPACK,
+        boxes={"A": operand_tile("A", "CLUSTER_N"), "B": operand_tile("B", "CLUSTER_M")},
+        epilogues=_EPILOGUES,
+        owner=owner_of_wgmma,
+        expect=Expect(sass={"sm_90a": ("UTMALDG.2D.MULTICAST", "UCGABAR_ARV", "HGMMA.64x64x16.F32", "ATOMG.E.ADD")}),
     ),
     Kernel(
         "ptx",

@@ -82,8 +82,13 @@ def warpgroup_for_64_rows(config: Config, problem: Problem, limits: Limits) -> i
     return 2 * config["BM"]
 
 
+def threads_with_a_copying_warp(config: Config, problem: Problem, limits: Limits) -> int:
+    """The same and a warp more, which copies."""
+    return warpgroup_for_64_rows(config, problem, limits) + 32
+
+
 def threads_with_a_producer(config: Config, problem: Problem, limits: Limits) -> int:
-    """The same and a warpgroup more, which copies."""
+    """A warpgroup for each 64 rows and one more, which copies."""
     return warpgroup_for_64_rows(config, problem, limits) + 128
 
 
@@ -261,9 +266,17 @@ def slices_in_a_row(config: Config, problem: Problem, limits: Limits) -> Dim3:
 
 
 def slices_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3:
-    """A block for each of SPLITS slices of K of each tile: tiles as `tiles` has them, slices in z."""
+    """A block for each of SPLITS slices of K of each tile: tiles as `tiles` has them, slices in z. Where tiles form
+    clusters of CLUSTER_M x CLUSTER_N, whole ones."""
     along_n, along_m, _ = tiles(config, problem, limits)
-    return (along_n, along_m, config["SPLITS"])
+    n, m = config.get("CLUSTER_N", 1), config.get("CLUSTER_M", 1)
+    return (ceil_div(along_n, n) * n, ceil_div(along_m, m) * m, config["SPLITS"])
+
+
+def cluster_of_tiles(config: Config, problem: Problem, limits: Limits) -> Dim3 | None:  # noqa: ARG001
+    """CLUSTER_M x CLUSTER_N of them, or no cluster."""
+    n, m = config["CLUSTER_N"], config["CLUSTER_M"]
+    return (n, m, 1) if n * m > 1 else None
 
 
 def slices_at_once(config: Config, problem: Problem, limits: Limits) -> Dim3:
@@ -284,12 +297,12 @@ def sums_of_slices(config: Config, problem: Problem, limits: Limits) -> int:
 
 def sums_of_warps(config: Config, problem: Problem, limits: Limits) -> int:
     """Bytes for a line of 128 for each warp of each tile, and the fp32 sums of every block of `slices_of_tiles`. None
-    where a tile has one block."""
+    where a tile has one block. A warp has WM x WN of the tile, or else 16 rows."""
     if config["SPLITS"] == 1:
         return 0
-    in_all, _, _ = column_of_tiles(config, problem, limits)
-    warps = config["BM"] // config["WM"] * (config["BN"] // config["WN"])
-    return in_all * (128 * warps + 4 * config["SPLITS"] * config["BM"] * config["BN"])
+    along_n, along_m, _ = slices_of_tiles(config, problem, limits)
+    warps = config["BM"] // config.get("WM", 16) * (config["BN"] // config.get("WN", config["BN"]))
+    return along_n * along_m * (128 * warps + 4 * config["SPLITS"] * config["BM"] * config["BN"])
 
 
 def programmatic_or_not(config: Config, problem: Problem, limits: Limits) -> bool:  # noqa: ARG001
@@ -357,6 +370,24 @@ def _clocks_while_there(config: Config, problem: Problem, limits: Limits) -> flo
     return clocks(config, problem, limits) - (_LAUNCHED if config["PDL"] > 0 else 0)
 
 
+#: Of an H200's 132 SMs, those that clusters of four find room on; clusters of two find all.
+_ROOM_FOR_FOURS = 120 / 132
+
+
+def _clocks_in_clusters(config: Config, problem: Problem, limits: Limits) -> float:
+    """The same where blocks of a cluster share what they read. Where not all run at once, fewer is better."""
+    blocks = math.prod(slices_of_tiles(config, problem, limits))
+    m, n = config["CLUSTER_M"], config["CLUSTER_N"]
+    room = limits.sms * (_ROOM_FOR_FOURS if m * n > 2 else 1)
+    if config["PDL"] == 2 and blocks != limits.sms:
+        return math.inf
+    k_blocks = ceil_div(ceil_div(problem.dimensions["k"], config["BK"]), config["SPLITS"])
+    read = 2 * config["BK"] * (config["BM"] / n + config["BN"] / m) / _BYTES_WHEN_ALL_READ
+    sums = 4 * config["BM"] * config["BN"] / _BYTES_WHEN_ALL_READ
+    clocks = ceil_div(blocks, int(room)) * (k_blocks * read + _HANDED_ON + 2 * sums)
+    return clocks + (1e9 * blocks if blocks > room else 0) - (_LAUNCHED if config["PDL"] > 0 else 0)
+
+
 def _least(clocks: Callable[[Config, Problem, Limits], float]) -> Choose:
     def choose(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:
         return min(range(len(configs)), key=lambda index: clocks(configs[index], problem, limits))
@@ -368,3 +399,4 @@ def _least(clocks: Callable[[Config, Problem, Limits], float]) -> Choose:
 #: then the sums.
 least_clocks_together = _least(_clocks_together)
 least_clocks_while_there = _least(_clocks_while_there)
+least_clocks_in_clusters = _least(_clocks_in_clusters)

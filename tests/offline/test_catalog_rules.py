@@ -126,6 +126,31 @@ def test_blocks_look_for_others_only_where_all_run_at_once():
         assert config["LOOKS"] == 0 or math.prod(rules.slices_of_tiles(config, problem, LIMITS)) <= LIMITS.sms
 
 
+CLUSTERED = {"BM": 64, "BN": 64, "BK": 64, "STAGES": 9, "SPLITS": 30, "CLUSTER_M": 2, "CLUSTER_N": 2}
+
+
+def test_tiles_of_a_slice_fill_whole_clusters():
+    """3 x 1 tiles of 64 x 64 in clusters of 2 x 2: as many as 4 x 2, each with its lines and sums."""
+    problem = Gemm(129, 64, 4096, BF16, "NT")
+    assert rules.slices_of_tiles(CLUSTERED, problem, LIMITS) == (2, 4, 30)
+    assert rules.cluster_of_tiles(CLUSTERED | {"CLUSTER_M": 1}, problem, LIMITS) == (2, 1, 1)
+    assert rules.cluster_of_tiles(CLUSTERED | {"CLUSTER_M": 1, "CLUSTER_N": 1}, problem, LIMITS) is None
+    assert rules.threads_with_a_copying_warp(CLUSTERED, problem, LIMITS) == 4 * 32 + 32
+    assert rules.sums_of_warps(CLUSTERED, problem, LIMITS) == 8 * (4 * 128 + 30 * 64 * 64 * 4)
+
+
+def test_clusters_of_four_are_as_many_as_find_room():
+    """An H200 has room for 30; where tiles are more, slices are fewer."""
+    variant = select(["cuda:gemm/27_split_k_cluster"])[0]
+    few = variant.suited(FEW_TILES, LIMITS).config
+    assert (few["CLUSTER_M"] * few["CLUSTER_N"], few["SPLITS"], few["PDL"] > 0) == (4, 30, True)
+    assert few["STAGES"] * few["SPLITS"] * few["BK"] >= FEW_TILES.k  # every stage is used once
+    for m, n in ((128, 256), (256, 256), (512, 256)):
+        problem = Gemm(m, n, 8192, BF16, "NT")
+        blocks = math.prod(rules.slices_of_tiles(variant.suited(problem, LIMITS).config, problem, LIMITS))
+        assert 64 < blocks <= 120
+
+
 @pytest.mark.parametrize(("m", "blocks", "sets"), [(32, 16, 1), (32 * 8, 128, 1), (32 * 9, 128, 2), (10**6, 128, 2)])
 def test_blocks_that_wait_for_each_other_fit_on_the_gpu_at_once(m, blocks, sets):
     """8 x 16 blocks are the most on 132 SMs; a second set of sums where they come round again."""

@@ -29,6 +29,8 @@ def readers(config) -> int:
     """Arrivals that empty a stage of the kernel's ring."""
     if "CONSUMERS" in config:
         return hopper.empty_arrivals(fast.sharers(config), fast.cluster_size(config))
+    if "CLUSTER_M" in config:  # of the blocks in one's row and column of the cluster
+        return hopper.empty_arrivals(config["BM"] // 64, config["CLUSTER_M"] + config["CLUSTER_N"] - 1)
     return hopper.empty_arrivals(config["BM"] // 64, config.get("CLUSTER", 1))
 
 
