@@ -175,9 +175,9 @@ class Gemm:
         value, size = 0.0, 0.0
         for k in range(0, self.k, _CHUNK):
             a_part, b_part = to_float64(a[:, k : k + _CHUNK]), to_float64(b[k : k + _CHUNK])
-            value = value + a_part @ b_part
+            value += a_part @ b_part
             if not exact:
-                size = size + make_absolute(a_part) @ make_absolute(b_part)
+                size += make_absolute(a_part) @ make_absolute(b_part)
         value, size = scale * value, abs(scale) * size
         addend = self._addend_part(inputs, rows, columns)
         finished = self.finish.value(value, addend)

@@ -42,6 +42,18 @@ def test_an_older_architecture_runs_through_its_ptx(tmp_path):
     assert next(r for r in rows if r.language == "cuda").arch == "sm_80"
 
 
+def test_three_processes_in_turn(tmp_path):
+    """One that is compared whole, and one that takes the first process's reference and the library's algorithm."""
+    code, rows = bench(
+        tmp_path, patterns=("cuda:gemm/12_swizzle",), shapes="512,3072", dtypes=("bf16",), layouts=("NT",), processes=3
+    )
+    assert code == 0, [(r.variant, r.reason) for r in rows]
+    for row in rows:
+        assert row.samples >= 9
+        assert row.ratio_low <= row.vs_best_library <= row.ratio_high
+        assert "/" not in row.config
+
+
 SPOILED = {
     "hang": ("acc += As[y][k] * Bs[k][x];", "while (clock64()) acc += As[y][k] * Bs[k][x];"),
     "failed": ("C[(long long)m * ldc + n] = acc;", "C[(1ll << 40) + n] = acc;"),

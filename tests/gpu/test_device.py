@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lowlevel.compare import same_on_device
 from lowlevel.device.cuda.bench_launch import measure
 from lowlevel.device.protocol import LaunchShape
 from lowlevel.errors import DeviceError
@@ -35,6 +36,22 @@ def test_arrays_come_back_as_they_went(device, dtype):
     assert np.array_equal(array.view(np.uint8), again.view(np.uint8))
     assert buffer.guards_intact() is None
     buffer.free()
+
+
+@pytest.mark.parametrize("nbytes", [1, 15, 16, 33, (80 << 20) + 7])
+def test_two_buffers_are_the_same_until_one_byte_differs(device, nbytes):
+    array = np.random.default_rng(0).integers(0, 255, nbytes, dtype=np.uint8)
+    a, b, differ = (device.allocate(n) for n in (nbytes, nbytes, 16))
+    a.upload(array)
+    for at in (None, 0, nbytes // 2, nbytes - 1):
+        other = array.copy()
+        if at is not None:
+            other[at] ^= 1
+        b.upload(other)
+        device.synchronize()
+        assert same_on_device(device, device.stream(), a, b, differ) == (at is None)
+    for buffer in (a, b, differ):
+        buffer.free()
 
 
 def test_large_arrays_pass_through_the_pinned_chunks(device):

@@ -393,8 +393,19 @@ def test_only_the_last_few_right_results_are_kept(monkeypatch):
 
 def test_nothing_is_kept_where_it_would_fill_the_memory(monkeypatch):
     monkeypatch.setattr(verify, "KEPT_PART", 1e-9)
-    checker, verdict = run(matmul)
+    checker, verdict = run(matmul, repeats=2)
     assert verdict.ok
+    assert checker._kept == []
+    calls = []
+    drifting = lambda arrays: (matmul(arrays).view(np.int32) + len(calls.append(1) or calls) // 2).view(np.float32)  # noqa: E731
+    assert checker.run(FakeContender("x", drifting), repeats=2).reason == "a second launch gave other bits"
+
+
+def test_judging_takes_no_memory_from_a_full_device():
+    """The operand sets of a race may fill it."""
+    checker = Checker(FakeDevice(), Gemm(16, 24, 8, FP32, ldc=28))
+    checker.device.left = 0
+    assert checker.run(FakeContender("x", matmul), repeats=2).ok
     assert checker._kept == []
 
 
