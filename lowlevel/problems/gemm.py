@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -144,16 +145,16 @@ class Gemm:
             # fp16 holds integers up to 2^11 exactly; sums of {-1, 0, 1} stay far below in any K that fits in memory.
             most = 1 if self.type.accumulate == "fp16" else 2
             return integers(operand.shape, seed, -most, most, operand.dtype)
-        return drawn(operand.shape, seed, operand.dtype, self._normal)
+        return drawn(operand.shape, seed, operand.dtype, partial(self._normal, operand.dtype))
 
-    def _normal(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """N(0,1) in the operands' type."""
+    def _normal(self, dtype: np.dtype, generator: np.random.Generator, count: int) -> np.ndarray:
+        """N(0,1) in an operand's type."""
         values = standard_normal(generator, count)
         if self.type.accumulate == "fp16":
             values *= np.float32(self.k**-0.25)  # both operands: sums keep the size of one product at any K
         if self.type.dtype == "tf32":
             return round_to_tf32(values)
-        return rounded(values, ELEMENTS[self.type.operand].numpy)
+        return rounded(values, dtype)
 
     def expected(self, inputs: Mapping[str, np.ndarray], kind: str = "normal") -> Iterator[Expected]:
         """Every element up to 2^34 FLOP; above, 64 rows, 64 columns and the tiles of the last row and column."""

@@ -239,7 +239,7 @@ class TestCommands:
         (group,) = suite.selection(("01_my.cu as cuda:gemm/02_tiled",), "1024")
         options = bench.BenchOptions()
         made = bench.Bench.__new__(bench.Bench)
-        made.options = options
+        made.options, made.environment = options, {}
         row = made._row(group.problem, group.variants[0])
         assert (row.variant, row.language) == ("mine:01_my.cu", "cuda")
         assert row.repro == "lowlevel bench '01_my.cu as cuda:gemm/02_tiled[fp32,NN,32x32x32]' 1024x1024x1024"
