@@ -200,6 +200,8 @@ def _sizes_of_copies(found: Mapping[str, Copy]) -> dict[str, np.int32]:
     for name, copy in found.items():
         rows, columns = copy.operand.shape
         for size, value in (("rows", rows), ("columns", columns), ("ld_packed", copy.operand.leading)):
+            if value > np.iinfo(np.int32).max:
+                raise UsageError(f"the copy of {name} for TMA has rows of {value} elements: more than an int holds")
             sizes[f"{size}_{name}"] = np.int32(value)
     return sizes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowlevel.catalog.entry import Variant
-from lowlevel.contender import KernelContender
+from lowlevel.contender import NOTHING, KernelContender
 from lowlevel.errors import UsageError
 from lowlevel.export import example
 from lowlevel.export.paper import Paper, PaperBuffer, PaperMap, Written, address_of
@@ -75,7 +75,7 @@ def _operand(operand: Operand) -> dict:
 def _launch(names: tuple[str, ...], written: Written, operands: dict[str, Operand]) -> dict:
     """One launch; grid in blocks, block in threads, also in a cluster launch. Parameters whose operand is null lie in
     the call's workspace, from byte `offset` on; workspace_bytes is how far this launch's pointers reach in it. A
-    parameter that is `zeros` is a tensor map that the kernel does not use."""
+    parameter that is `zeros` is a tensor map or a pointer that the kernel does not use."""
     shape = written.shape
     parameters = [
         {"name": name, "size": declared.size, **_parameter(argument, operands)}
@@ -111,7 +111,7 @@ def _parameter(argument: object, operands: dict[str, Operand]) -> dict:
         found = _operand(operands[argument.operand])
         told = ("output", "element", "shape", "leading_dimension", "bytes")
         return {"kind": "pointer", "operand": argument.operand, **{key: found[key] for key in told}}
-    if isinstance(argument, np.void) and not argument.dtype.names:
+    if argument is NOTHING or (isinstance(argument, np.void) and not argument.dtype.names):
         return {"kind": "zeros"}
     if isinstance(argument, np.void):
         fields = argument.dtype.names

@@ -72,9 +72,13 @@ class Paper:
         self.limits, self.arch = limits, binary.arch
         self._entries = binary.entries
         self.launches: list[Written] = []
+        self._allocated = 0
 
     def allocate(self, nbytes: int) -> PaperBuffer:
-        return PaperBuffer(self, nbytes)
+        """Memory behind what was allocated before: all of it is one workspace to whoever launches the kernel."""
+        offset = self._allocated
+        self._allocated += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return PaperBuffer(self, nbytes, offset=offset)
 
     def synchronize(self) -> None:
         """Nothing is under way on paper."""

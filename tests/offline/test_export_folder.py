@@ -37,6 +37,8 @@ EXPORTS = {
     "cuda:gemm/15_split_k_cooperative": (128, 128, 16384),
     "cuda:gemm/16_split_k": (128, 128, 16384),
     "cuda:gemm/20_tma_wgmma": (65, 127, 63),
+    "cuda:gemm/25_fast[GPC=1]": (256, 512, 64),
+    "cuda:gemm/26_fp8[GPC=0]": (65, 127, 63),
     "copy/01_vectorised": (64, 48),
     "probe/grid_barrier": (),
     "probe/cluster_shared": (),
@@ -136,6 +138,32 @@ def test_copies_come_before_the_kernel_that_reads_them():
     seen = parameters(gemm)["map_B"]
     assert (seen["operand"], seen["offset"], seen["globalDim"]) == (None, 8448, [63, 127])
     assert (seen["globalStrides"], seen["boxDim"], seen["swizzle"]) == ([128], [64, 128], "CU_TENSOR_MAP_SWIZZLE_128B")
+
+
+def test_two_pointers_into_the_workspace_do_not_share_bytes():
+    """The counters of gemm/25 are written while its table of GPCs is read."""
+    call, _ = exported("cuda:gemm/25_fast[GPC=1]")
+    (launch,) = call["launches"]
+    counters, table = (parameters(launch)[name] for name in ("workspace", "gpc_of_sm"))
+    assert (counters["offset"], counters["bytes"]) == (0, 16)
+    assert (table["offset"], table["bytes"]) == (256, 132)
+    assert call["workspace_bytes"] == 256 + 132
+
+
+def test_a_pointer_that_a_configuration_does_not_read_is_null(called, language):
+    name, copy = "cuda:gemm/26_fp8[GPC=0]", "repack 32 0 1024 8 8 4 4 4 4"
+    call, _ = exported(name)
+    table = parameters(call["launches"][-1])["gpc_of_sm"]
+    assert (table["kind"], table["size"]) == ("zeros", 8)
+    gemm = "gemm 168 0 1024 128 128 128 8 4 4 4 4 8 8 8 8 24"
+    launch = [c for c in called(name, language, f"{copy}\n{gemm}")[1] if c["call"] == "launch"][-1]
+    assert launch["parameters"][9] == "00" * 8
+
+
+def test_rows_of_a_copy_longer_than_an_int_are_refused(capsys, tmp_path):
+    assert cli.main(["export", "cuda:gemm/20", "2147483647", "-o", str(tmp_path / "out")]) == 2
+    assert "rows of 2147483648 elements: more than an int holds" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_tma_takes_is_not_copied(monkeypatch):
