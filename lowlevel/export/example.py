@@ -16,6 +16,8 @@ from lowlevel.dtypes import ELEMENTS
 from lowlevel.problems.base import Operand, Problem, bits
 
 VALUES = (-1, 0, 1)
+#: Terms of a sum at a time.
+_BLOCK = 2**20
 
 
 def digit(operand, row, column):
@@ -35,9 +37,10 @@ class Formula:
 
     def __call__(self, row: int, column: int) -> int:
         total = 0
-        for k in range(self.terms):
-            at = {"row": row, "column": column, "k": k}
-            total += math.prod(digit(o, at[r], at[c]) - 1 for o, r, c in self.factors)
+        for first in range(0, self.terms, _BLOCK):
+            at = {"row": row, "column": column, "k": np.arange(first, min(first + _BLOCK, self.terms), dtype=np.uint64)}
+            factors = [np.asarray(digit(o, at[r], at[c])).astype(np.int64) - 1 for o, r, c in self.factors]
+            total += int(math.prod(factors).sum())
         return total
 
 

@@ -287,6 +287,14 @@ def test_both_callers_make_the_inputs_that_are_described(tmp_path):
     assert all(constant in call["example"]["inputs"] for constant in constants)
 
 
+def test_a_long_sum_is_the_sum_of_its_terms():
+    """Longer than a block of terms, and by a term that follows no other."""
+    terms = example._BLOCK + 1
+    compute = example.formula(Gemm(3, 3, terms, FP32, "NN"))
+    expected = sum((example.digit(0, 2, k) - 1) * (example.digit(1, k, 1) - 1) for k in range(terms))
+    assert compute(2, 1) == expected
+
+
 def test_inputs_fit_the_narrowest_sums():
     """fp16 sums are exact up to 2048: random signs keep them far below at any K that anyone exports."""
     assert all(abs(e.value) < 1024 for e in example.elements(Gemm(64, 64, 16384, FP16)))
