@@ -25,7 +25,8 @@ shape; the instruction takes its coordinates the other way round.
   lowlevel study tma --box 2x4x32 --element 1 --swizzle 32B      three dimensions: rows are 1.3, and follow each other
 
 `0` is a chunk of zeros, `+0` follows a chunk with some zeros, a dot is a place where nothing is written. The innermost
-coordinate must be a multiple of 16 bytes, or the hardware does not load the box.
+coordinate must be a multiple of 16 bytes, or the hardware does not load the box. A box ends within the 232448 bytes of
+shared memory that a block can have.
 """
 
 

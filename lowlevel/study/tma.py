@@ -21,6 +21,9 @@ ELEMENTS = {1: "int8", 2: "bf16", 4: "int32"}
 #: What the copy engine asks of an address in shared memory.
 ALIGNMENT = 128
 
+#: Bytes of shared memory that a block can have on the GPUs that have a copy engine for tensors.
+SHARED = 227 * 1024
+
 
 @dataclass(frozen=True)
 class Box:
@@ -44,9 +47,18 @@ class Box:
             raise UsageError(f"an element of {self.element} bytes: there are {', '.join(map(str, ELEMENTS))}")
         if not len(self.box) == len(self.tensor) == len(self.at):
             raise UsageError(f"box {self.box}, tensor {self.tensor} and coordinates {self.at} differ in dimensions")
+        for size in self.box:
+            if not 1 <= size <= 256:
+                raise UsageError(f"a box of {size} elements in a dimension: 1 to 256")
+        for coordinate in self.at:
+            if not -(2**31) <= coordinate < 2**31:
+                raise UsageError(f"coordinate {coordinate} does not fit in the 32 bits that the instruction has for it")
         check_rules(self.map, ALIGNMENT)
         if self.offset < 0 or self.offset % ALIGNMENT:
             raise UsageError(f"shared memory at {self.offset}: the copy engine takes multiples of {ALIGNMENT}")
+        end = self.offset + self.rows * self.pitch
+        if end > SHARED:
+            raise UsageError(f"a box that ends at byte {end} of shared memory: a block has at most {SHARED}")
 
     @property
     def map(self) -> TensorMap:

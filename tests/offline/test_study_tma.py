@@ -95,7 +95,12 @@ class TestPlaces:
             ({"element": 3}, "an element of 3 bytes"),
             ({"box": (8, 33)}, "not a multiple of 16"),
             ({"box": (8, 128)}, "more than the 128 that swizzle 128B spans"),
-            ({"box": (257, 64)}, r"boxDim\[1\]=257"),
+            ({"box": (257, 64)}, "a box of 257 elements in a dimension: 1 to 256"),
+            ({"box": (0, 64)}, "a box of 0 elements in a dimension: 1 to 256"),
+            ({"box": (256,) * 4 + (64,)}, "a block has at most 232448"),
+            ({"offset": 232448 - 896}, "ends at byte 232576 of shared memory: a block has at most 232448"),
+            ({"at": (2**31, 0)}, "coordinate 2147483648 does not fit in the 32 bits"),
+            ({"at": (0, -(2**31) - 8)}, "coordinate -2147483656 does not fit in the 32 bits"),
             ({"offset": 64}, "multiples of 128"),
             ({"offset": -128}, "multiples of 128"),
             ({"at": (0,)}, "differ in dimensions"),
@@ -106,6 +111,10 @@ class TestPlaces:
     def test_what_no_map_takes_is_refused(self, fields, said):
         with pytest.raises(UsageError, match=said):
             Box(**{"element": 2, "box": (8, 64), "swizzle": "128B", **fields})
+
+    def test_a_box_may_end_where_shared_memory_does(self):
+        last = Box(2, (8, 64), "128B", 232448 - 1024, at=(2**31 - 1, -(2**31)))
+        assert last.address(7, 0) < 232448
 
 
 def contradicted(case: dict) -> list[str]:
