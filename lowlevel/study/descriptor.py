@@ -115,7 +115,7 @@ def unheld(it: Descriptor) -> Iterator[str]:
         if value % 16:
             yield f"{name} {value:#x} is no multiple of 16 bytes, the unit of its field"
         elif not 0 <= value < _ADDRESSES:
-            yield f"{name} {value:#x} does not fit in 18 bits: the most is {_ADDRESSES - 16:#x}"
+            yield f"{name} {value:#x} does not fit in 18 bits: 0 to {_ADDRESSES - 16:#x}"
     if not 0 <= it.base_offset < 8:
         yield f"base offset {it.base_offset} does not fit in 3 bits: 0 to 7"
 

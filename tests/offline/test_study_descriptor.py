@@ -71,7 +71,7 @@ class TestRules:
             ({"sbo": 1023}, "SBO 0x3ff is no multiple of 16"),
             ({"start": 1 << 18}, "start 0x40000 does not fit in 18 bits"),
             ({"sbo": 1 << 20}, "SBO 0x100000 does not fit in 18 bits"),
-            ({"lbo": -16}, "LBO -0x10 does not fit in 18 bits"),
+            ({"lbo": -16}, "LBO -0x10 does not fit in 18 bits: 0 to 0x3fff0"),
             ({"base_offset": 8}, "base offset 8 does not fit in 3 bits"),
             ({"base_offset": 1, "swizzle": "none"}, "base offset 1 without a swizzle"),
             ({"start": 0x4010}, "start 0x4010 is no multiple of 32"),
