@@ -164,7 +164,7 @@ def _rule_2() -> ThumbRule:
 
     def but(e: Estimate, problem: Gemm, _limits: Limits) -> str:
         element = ELEMENTS[problem.type.operand].bytes
-        floor = "" if problem.type.unit == "fp32" else f"; mma.sync takes {32 // element} at a time, which is the floor"
+        floor = "" if problem.type.unit == "fp32" else f"; an instruction takes {32 // element}, which is the floor"
         held = e.occupancy
         return (
             f"what counts is BK (STAGES - 1), {e.tile.bk * element * (e.tile.stages - 1)} bytes of k in flight{floor}. "

@@ -10,6 +10,7 @@ from test_cli import run
 from lowlevel import advise, catalog, hardware, model
 from lowlevel.catalog.entry import Kernel, Launch
 from lowlevel.catalog.rules import column_of_tiles, threads_of_warps
+from lowlevel.catalog.select import one_kernel
 from lowlevel.catalog.space import admits_mma_tile
 from lowlevel.dtypes import BF16, FP8, FP32
 from lowlevel.errors import UsageError
@@ -162,6 +163,13 @@ def test_the_rules_are_told_with_numbers_and_what_keeping_them_costs():
     assert "% slower: the rule does not hold here" in text
     assert "4. at most 64 sums a thread: 128: broken, and no configuration here keeps it" in text
     assert "128 tiles in 1 waves of 132 fill 97 % of the places" in text
+
+
+def test_the_rules_do_not_speak_of_one_instruction_where_another_multiplies():
+    variant, problem = one_kernel("cuda:gemm/26_fp8")[0], cube(2048, FP8)
+    text = advise.rules_text(advise.advise(variant, problem, H200), problem, H200)
+    assert "an instruction takes 32, which is the floor" in text
+    assert "mma.sync" not in text
 
 
 def test_the_command(capsys):
