@@ -32,7 +32,8 @@ Shows a kernel's main loop in CUDA C++, in PTX and as machine code, and counts t
 The loop is the smallest that multiplies and also brings what it multiplies; of several, such as a fast and a slow path,
 the one with most multiplications. The number before an instruction is the line of the CUDA C++ that it comes from, in
 the file that holds the loop: the kernel's, or a header of cu/include. CUDA C++ that stands beside hand-written PTX has
-its type, layout and configuration. Beside each other from 140 columns on, else one below the other.
+its type, layout and configuration. Of more than eight registers in braces the compiler's PTX shows the first two and
+the last. Beside each other from 140 columns on, else one below the other.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from lowlevel.study.loops import Loop
 from lowlevel.study.twins import like
 from lowlevel.toolchain import headers, sass
 from lowlevel.toolchain.build import build
+
+#: More than eight registers in braces: the first two, and the last.
+_LONG_LIST = re.compile(r"\{ *(%\w+, *%\w+)(?:, *%\w+){6,}, *(%\w+) *\}")
 
 
 @dataclass(frozen=True)
@@ -148,8 +152,10 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> list[str]:
 
 
 def _said(lines: Sequence[str]) -> list[str]:
-    """The compiler's PTX without what it says of lines and inline assembly."""
-    return [line.expandtabs(4) for line in lines if line.strip() and not line.strip().startswith((".loc", "//"))]
+    """The compiler's PTX without what it says of lines and inline assembly, and without most of a long list of
+    registers: a wgmma names up to 128 sums."""
+    kept = (line.expandtabs(4) for line in lines if line.strip() and not line.strip().startswith((".loc", "//")))
+    return [_LONG_LIST.sub(r"{\1, ... \2}", line) for line in kept]
 
 
 def _joined(pieces: Sequence[Sequence[str]]) -> tuple[str, ...]:

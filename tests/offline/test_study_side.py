@@ -215,7 +215,10 @@ class TestSource:
     def test_mlir_for_hopper(self):
         source, ptx, _ = side("mlir:gemm/22[bf16]", "sm_90a").columns
         assert "nvvm.wgmma.mma_async" in "".join(source.lines)
-        assert sum("wgmma.mma_async" in line for line in ptx.lines) == 4
+        products = [line for line in ptx.lines if "wgmma.mma_async" in line]
+        assert len(products) == 4
+        assert all(re.search(r"\{%\w+, %\w+, \.\.\. %\w+\}", line) for line in products)
+        assert max(map(len, ptx.lines)) <= 140
 
     def test_a_loop_in_a_header_is_inside_the_one_that_calls_it(self):
         sources = {"k.cu": SOURCE, "h.cuh": "\n" * 20 + SOURCE}
