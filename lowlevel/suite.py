@@ -22,7 +22,7 @@ from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 from lowlevel.problems.epilogue import EPILOGUES
-from lowlevel.problems.gemm import Gemm
+from lowlevel.problems.gemm import LAYOUTS, Gemm
 from lowlevel.problems.make import make_problem
 from lowlevel.problems.move import Copy
 from lowlevel.problems.shapes import parse_shape
@@ -72,8 +72,15 @@ def load(name: str) -> Suite:
             text = tomllib.load(file)
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"suite {path.name} does not parse: {error}") from None
-    suite = Suite(path.stem, text.get("title", path.stem), float(text.get("budget_s", 120)))
-    for section in text.get("section", ()):
+        except UnicodeDecodeError:
+            raise UsageError(f"suite {path.name} is not a text in UTF-8") from None
+    budget, sections = text.get("budget_s", 120), text.get("section", [])
+    if type(budget) not in (int, float):
+        raise UsageError(f"{path.name}: budget_s is a number of seconds")
+    if not isinstance(sections, list) or not all(isinstance(section, dict) for section in sections):
+        raise UsageError(f"{path.name}: sections are tables, each headed [[section]]")
+    suite = Suite(path.stem, text.get("title", path.stem), float(budget))
+    for section in sections:
         suite.groups += section_groups(section, path.name)
     return replace(suite, groups=joined(suite.groups))
 
@@ -122,9 +129,7 @@ def _is_shape(problem: Problem, shape: tuple[int, ...]) -> bool:
 
 def section_groups(section: Mapping, where: str) -> list[Group]:
     """The groups of one TOML section: its types, layouts, epilogues and shapes, and each point of its sweep."""
-    known = {"operation", "kernels", "types", "layouts", "epilogues", "sweep", "shapes"}
-    if unknown := set(section) - known:
-        raise UsageError(f"{where}: unknown key '{sorted(unknown)[0]}' in a section; known: {', '.join(sorted(known))}")
+    _check(section, where)
     variants = select(section["kernels"]) if section.get("kernels") else []
     variants = [v for v in variants if v.kernel.operation == section["operation"]]
     types, layouts = section.get("types"), section.get("layouts")
@@ -142,6 +147,23 @@ def section_groups(section: Mapping, where: str) -> list[Group]:
             for shape in parse_shape(shapes)
         ]
     return group(variants, shapes)
+
+
+def _check(section: Mapping, where: str) -> None:
+    """UsageError for keys that there are not, that are missing, or whose names are none."""
+    known = {"operation", "kernels", "types", "layouts", "epilogues", "sweep", "shapes"}
+    if unknown := set(section) - known:
+        raise UsageError(f"{where}: unknown key '{sorted(unknown)[0]}' in a section; known: {', '.join(sorted(known))}")
+    needed = ["operation"] if section.get("kernels") else ["operation", "types", "layouts", "shapes"]
+    if missing := [key for key in needed if key not in section]:
+        without = "" if section.get("kernels") else " without kernels"
+        raise UsageError(f"{where}: a section{without} lacks '{missing[0]}'")
+    for key, names in (("kernels", None), ("types", TYPES), ("layouts", LAYOUTS)):
+        values = section.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise UsageError(f"{where}: {key} is a list of names")
+        if unknown := [value for value in values if names and value not in names]:
+            raise UsageError(f"{where}: {key} has no '{unknown[0]}'; there are: {', '.join(names)}")
 
 
 def with_epilogues(variants: Sequence[Variant], epilogues: Sequence[str], where: str) -> list[Variant]:

@@ -269,6 +269,32 @@ def test_a_suite_that_is_not_there_or_not_right(tmp_path):
     bad.write_text("[[section")
     with pytest.raises(UsageError, match="does not parse"):
         suite.load(str(bad))
+    bad.write_bytes(b"title = '\xff'")
+    with pytest.raises(UsageError, match="not a text in UTF-8"):
+        suite.load(str(bad))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[section]]", "a section without kernels lacks 'operation'"),
+        ("[[section]]\nkernels = ['gemm/01']", "a section lacks 'operation'"),
+        ("[[section]]\noperation = 'gemm'\nlayouts = ['NN']", "a section without kernels lacks 'types'"),
+        ("[[section]]\noperation = 'gemm'\nkernels = 'gemm/01'", "kernels is a list of names"),
+        (
+            "[[section]]\noperation = 'gemm'\nkernels = ['gemm/01']\ntypes = ['fp9']",
+            "types has no 'fp9'; there are: fp32",
+        ),
+        ("[[section]]\noperation = 'gemm'\nkernels = ['gemm/01']\nlayouts = [1]", "layouts is a list of names"),
+        ("[section]\noperation = 'gemm'", r"sections are tables, each headed \[\[section\]\]"),
+        ("budget_s = 'long'", "budget_s is a number of seconds"),
+    ],
+)
+def test_a_suite_that_says_too_little_or_wrong_things(tmp_path, text, said):
+    bad = tmp_path / "bad.toml"
+    bad.write_text(text)
+    with pytest.raises(UsageError, match=f"bad.toml: {said}"):
+        suite.load(str(bad))
 
 
 def test_gpu_names_become_folders():
