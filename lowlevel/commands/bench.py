@@ -9,6 +9,7 @@ from lowlevel.commands import common
 from lowlevel.device.cuda.driver import probe
 from lowlevel.errors import MissingError, UsageError
 from lowlevel.measure.timers import TIMERS
+from lowlevel.suite import Suite
 
 
 def add(commands) -> None:
@@ -77,12 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     words = common.Words(beside(words.patterns, arguments), words.shapes)
     if arguments.sweeps and (arguments.suite or not words.patterns):
         raise UsageError("--sweep is for kernels by name, as in `lowlevel bench gemm/04_register_tile --sweep BK=8,16`")
-    if reason := probe():
-        return without_gpu(reason, words, arguments)
-    from lowlevel.bench import BenchOptions, run_bench
+    from lowlevel.bench import BenchOptions, choose, run_bench
 
+    reason = probe()
     patterns = by_language(words.patterns, arguments.language)
-    if arguments.sweeps:
+    if arguments.sweeps and not reason:
         common.swept(common.chosen(patterns, arguments), arguments)  # refused, or remarked on, before a GPU is opened
     options = BenchOptions(
         patterns=patterns,
@@ -103,6 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         resume=arguments.resume,
         sweep=common.sweep_of(arguments),
     )
+    if reason:
+        return without_gpu(reason, words, arguments, choose(options))
     return run_bench(options)
 
 
@@ -149,16 +151,16 @@ def by_language(patterns: tuple[str, ...], languages: tuple[str, ...]) -> tuple[
     return tuple(p if ":" in p else f"{language}:{p}" for p in patterns or ("*",) for language in languages)
 
 
-def without_gpu(reason: str, words: common.Words, arguments: argparse.Namespace) -> int:
+def without_gpu(reason: str, words: common.Words, arguments: argparse.Namespace, chosen: Suite) -> int:
     """What can be known without a GPU: that everything compiles, and what it takes."""
-    from lowlevel import suite
     from lowlevel.commands import build
 
     print(f"No GPU: {reason}. Nothing was timed; below is what the compiler says.\n", flush=True)
-    names = words.patterns
-    if not names:
-        chosen = suite.load(arguments.suite or ("quick" if arguments.quick else "main"))
-        names = tuple(v.name for v in chosen.variants())
+    names = tuple(n for n in words.patterns if not n.startswith("library/"))
+    if words.patterns and not names:
+        print("The libraries have nothing to compile; on a machine with an NVIDIA GPU the same command times them.")
+        return 0
+    names = names or tuple(v.name for v in chosen.variants())
     arguments.words, arguments.gpu, arguments.jobs, arguments.json = names, None, None, None
     arguments.stands_for, arguments.numbers = None, []  # the names have them already
     code = build.run(arguments)

@@ -353,3 +353,12 @@ class TestDoctor:
         monkeypatch.setattr(doctor, "CHECKS", (check_surprise,))
         (found,) = doctor.examine()
         assert (found.verdict, found.said) == ("bad", "RuntimeError: unforeseen")
+
+
+def test_bench_without_a_gpu_says_what_is_wrong_first_and_compiles_no_library(capsys, monkeypatch):
+    monkeypatch.setattr("lowlevel.commands.bench.probe", lambda: "none is here")
+    assert cli.main(["bench", "--suite", "quick", "123"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "lowlevel: the suite quick has nothing of 123\n")
+    assert cli.main(["bench", "library/cublas", "64", "--dtype", "bf16"]) == 0
+    assert "libraries have nothing to compile" in capsys.readouterr().out
