@@ -156,10 +156,12 @@ def without_gpu(reason: str, words: common.Words, arguments: argparse.Namespace,
     from lowlevel.commands import build
 
     print(f"No GPU: {reason}. Nothing was timed; below is what the compiler says.\n", flush=True)
-    names = tuple(n for n in words.patterns if not n.startswith("library/"))
-    if words.patterns and not names:
-        print("The libraries have nothing to compile; on a machine with an NVIDIA GPU the same command times them.")
-        return 0
+    names = words.patterns
+    if not arguments.sweeps:  # which libraries do not have
+        names = tuple(n for n in names if not n.startswith("library/"))
+        if words.patterns and not names:
+            print("The libraries have nothing to compile; on a machine with an NVIDIA GPU the same command times them.")
+            return 0
     names = names or tuple(v.name for v in chosen.variants())
     arguments.words, arguments.gpu, arguments.jobs, arguments.json = names, None, None, None
     arguments.stands_for, arguments.numbers = None, []  # the names have them already
