@@ -34,7 +34,7 @@
 //             stage has been emptied a last time: all arrivals have then come. And what it delivered to the other block
 //             has come there, since that one's warps saw it before they arrived.
 // Tails     As in 23.
-// Limit     Power. At 8192 the card is at its 700 W and below its top clock; that rises when fewer bytes are moved, and
+// Limit     Power. At 8192 the card is at its limit and below its top clock; that rises when fewer bytes are moved, and
 //           what else can be gained is clocks in which nobody multiplies. Which SMs take neighbouring tiles, larger
 //           tiles, stores behind the next tile's first k-blocks: 25 is about those.
 

@@ -31,7 +31,7 @@
 //           Both blocks of a cluster take the same tiles in the same order, so a peer is at most a ring ahead.
 // Tails     TMA reads zeros beyond the edge and does not write there. Rows of A and B that it cannot read have been
 //           copied to rows that it can (repack.cuh); rows of C that it cannot write the warps write themselves.
-// Limit     Power at 4096 and above: 690 W, at two thirds to four fifths of the clock. Below 1024 the launch.
+// Limit     Power at 4096 and above, where the clock falls with what is drawn. Below 1024 the launch.
 
 #include "fast_consumer.cuh"
 #include "repack.cuh"

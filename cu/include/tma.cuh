@@ -60,12 +60,6 @@ __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-// Waits until all but the latest `PENDING` of them have written. PTX ISA, 'cp.async.bulk.wait_group'.
-template <int PENDING>
-__device__ __forceinline__ void tma_store_wait() {
-    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
 // Orders this thread's accesses to shared memory before later ones by the copy engine or wgmma, which take another way
 // to it (the async proxy). Each thread that wrote fences, then a barrier, then one thread stores. PTX ISA,
 // 'membar / fence', fence.proxy.async.

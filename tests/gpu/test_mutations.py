@@ -102,11 +102,11 @@ MUTATIONS = {
         "mbarrier_arrive_expect",
         said=ANY,
     ),
-    "24 puts both parts into the first's place": Mutation(
-        CLUSTER, "const unsigned to = tile + part * ROWS * 128;", "const unsigned to = tile;", TILES
+    "24 asks twice for the first part": Mutation(
+        CLUSTER, "barrier, part, (1 << PARTS) - 1)", "barrier, 0, (1 << PARTS) - 1)", TILES
     ),
     "24 sends what both need to one": Mutation(
-        CLUSTER, "ALL_BLOCKS = (1 << PARTS) - 1;", "ALL_BLOCKS = 1;", TILES, said=HANGS
+        CLUSTER, "barrier, part, (1 << PARTS) - 1)", "barrier, part, 1)", TILES, said=HANGS
     ),
 }
 
