@@ -235,11 +235,50 @@ def accuracy(rows: Sequence[Row]) -> str:
     return tabulate(filled, headings, "github", colalign=align, disable_numparse=True)
 
 
+#: `ahead`: how much one shape may count in a mean, and the sides from which on a shape is a large one.
+MOST_COUNTED, LARGE = 1.15, 2048
+
+
+def ahead(rows: Sequence[Row]) -> str:
+    """A line for each kernel, type and layout: geometric means of the ratios to the best library over the shapes whose
+    rows are multiples of 16 bytes, each counted at most MOST_COUNTED; over those with no side below LARGE; and the
+    shapes whose interval lies below 1. Once with the configurations that were chosen, and once without programmatic
+    launch: with the rows of PDL=0 in place of those, where there are any."""
+    found: dict[tuple, dict[str, list[Row]]] = {}
+    for row in rows:
+        if row.op == "gemm" and row.language != "library" and row.vs_best_library and _whole_rows(row):
+            shapes = found.setdefault((row.variant, row.language, row.dtype, row.layout), {})
+            shapes.setdefault(shape_text(row), []).append(row)
+    lines = []
+    for key, shapes in found.items():
+        chosen = [next((r for r in members if r.chosen_by != "named"), members[0]) for members in shapes.values()]
+        plain = [next((r for r in members if "PDL=0" in r.config), members[0]) for members in shapes.values()]
+        lines.append([*key, "as chosen", *_ahead(chosen)])
+        if plain != chosen:
+            lines.append([*key, "no programmatic launch", *_ahead(plain)])
+    headings = ["variant", "language", "type", "layout", "launched", "shapes", f"mean, each at most {MOST_COUNTED}"]
+    headings += [f"mean, sides of {LARGE} and more", "interval below 1"]
+    align = ("left",) * 5 + ("right",) * 3 + ("left",)
+    return tabulate(lines, headings, "github", colalign=align, disable_numparse=True)
+
+
+def _whole_rows(row: Row) -> bool:
+    return all(n % 8 == 0 for n in (row.m, row.n, row.k))
+
+
+def _ahead(rows: Sequence[Row]) -> list[str]:
+    ratios = [min(row.vs_best_library, MOST_COUNTED) for row in rows]
+    large = [row.vs_best_library for row in rows if min(row.m, row.n, row.k) >= LARGE]
+    below = [shape_text(row) for row in rows if row.ratio_high is not None and row.ratio_high < 1]
+    return [str(len(rows)), _mean(ratios), _mean(large), ", ".join(below) or "none"]
+
+
 #: What a marker in the README may ask for: which rows, and how they are shown.
 VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
     "ladder": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype == "fp32"], _rate_and_ratio),
     "tensor": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype != "fp32"], _rate_and_ratio),
     "products": products,
+    "ahead": ahead,
     "fp8": lambda rows: accuracy([r for r in rows if r.op == "gemm" and r.dtype == "fp8"]),
     "libraries": lambda rows: matrix(
         [r for r in rows if r.op == "gemm" and r.language == "library" and r.dtype != "fp32"], _rate_and_ratio

@@ -1,8 +1,8 @@
 """Suites: which problems `lowlevel bench` measures, and which contenders meet in each.
 
 A suite is a TOML file in bench/suites: `title`, `budget_s`, and sections of operation, kernels (globs), types,
-layouts, epilogues, shapes, and a sweep of compile-time numbers. A selection on the command line makes a suite of its
-own.
+layouts, epilogues, shapes, a sweep of compile-time numbers, and numbers with which each variant is measured also. A
+selection on the command line makes a suite of its own.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ DEFAULT_SHAPES = {"gemm": "4096", "transpose": "4096", "copy": "4096", "probe": 
 class Group:
     """One problem and those who compute it: they share its inputs and are timed interleaved.
 
-    yardsticks do not compute it: a copy of as many bytes, beside a transpose.
+    yardsticks do not compute it: a copy of as many bytes, beside a transpose. also: numbers with which every variant is
+    measured a second time, where they are not its own.
     """
 
     problem: Problem
     variants: tuple[Variant, ...] = ()
     libraries: tuple[str, ...] = ()
     yardsticks: tuple[Variant, ...] = ()
+    also: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass
@@ -92,17 +94,28 @@ def joined(groups: Sequence[Group]) -> list[Group]:
         before = found.setdefault(one.problem, one)
         variants = {v.name: v for v in before.variants}
         variants.update((v.name, v) for v in one.variants if v.name not in variants)
-        found[one.problem] = replace(before, variants=tuple(variants.values()))
+        found[one.problem] = replace(before, variants=tuple(variants.values()), also=before.also or one.also)
     return list(found.values())
 
 
 def suited(chosen: Suite, limits: Limits) -> Suite:
     """The suite with each variant in the configuration that suits its problem on a GPU."""
-    groups = [
-        replace(group, variants=tuple(dict.fromkeys(v.suited(group.problem, limits) for v in group.variants)))
-        for group in chosen.groups
-    ]
+    groups = []
+    for group in chosen.groups:
+        variants = [v.suited(group.problem, limits) for v in group.variants]
+        variants += [other for v in variants for other in _again(v, group.also)]
+        found: dict[str, Variant] = {}
+        for variant in variants:
+            found.setdefault(variant.name, variant)
+        groups.append(replace(group, variants=tuple(found.values())))
     return replace(chosen, groups=groups)
+
+
+def _again(variant: Variant, also: Sequence[tuple[str, int]]) -> list[Variant]:
+    """The variant with these of its numbers instead; nothing where it has them already, or has none of the names."""
+    other = {name: value for name, value in also if name in variant.config}
+    changed = replace(variant, config={**variant.config, **other}, chosen_by="named")
+    return [changed] if changed.config != variant.config else []
 
 
 def narrowed(chosen: Suite, shapes: str, dtypes: Sequence[str], layouts: Sequence[str]) -> Suite:
@@ -146,12 +159,19 @@ def section_groups(section: Mapping, where: str) -> list[Group]:
             for layout in layouts
             for shape in parse_shape(shapes)
         ]
-    return group(variants, shapes)
+    also = _checked_also(section.get("also", {}), where)
+    return [replace(one, also=also) for one in group(variants, shapes)]
+
+
+def _checked_also(also: object, where: str) -> tuple[tuple[str, int], ...]:
+    if not (isinstance(also, dict) and all(type(value) is int and value >= 0 for value in also.values())):
+        raise UsageError(f"{where}: also is a table of whole numbers, {{ PDL = 0 }}")
+    return tuple(also.items())
 
 
 def _check(section: Mapping, where: str) -> None:
     """UsageError for keys that there are not, that are missing, or whose names are none."""
-    known = {"operation", "kernels", "types", "layouts", "epilogues", "sweep", "shapes"}
+    known = {"operation", "kernels", "types", "layouts", "epilogues", "sweep", "also", "shapes"}
     if unknown := set(section) - known:
         raise UsageError(f"{where}: unknown key '{sorted(unknown)[0]}' in a section; known: {', '.join(sorted(known))}")
     needed = ["operation"] if section.get("kernels") else ["operation", "types", "layouts", "shapes"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from lowlevel import model, paths
 from lowlevel.catalog import space
 from lowlevel.catalog.entry import Config, Kernel
-from lowlevel.dtypes import Type
+from lowlevel.dtypes import ELEMENTS, Type
 from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
 from lowlevel.problems.gemm import Gemm
@@ -143,11 +143,23 @@ def configuration(kernel: Kernel, type_: Type, layout: str, problem: Gemm, limit
     A stored choice counts for kernels with a tuning space, in this order, the user's own before the shipped one each
     time: this GPU and exactly this shape, `tuned (exact)`; the nearest shape of the same class, `tuned (class)`; the
     same two of the nearest GPU of this architecture, `tuned (H200)`. A choice that the kernel or this GPU no longer
-    admits is passed over.
+    admits is passed over. A type of which there is nothing takes what another of the same sizes has, fp16 bf16's:
+    `tuned (exact, bf16)`.
     """
-    if kernel.space and (found := _stored(kernel, type_.name, layout, problem, limits)):
-        return found
+    for tried in (type_, *_alike(kernel, type_)) if kernel.space else ():
+        if found := _stored(kernel, tried.name, layout, problem, limits):
+            config, said = found
+            return config, said if tried is type_ else f"{said[:-1]}, {tried.name})"
     return untuned(kernel, problem, limits)
+
+
+def _alike(kernel: Kernel, type_: Type) -> list[Type]:
+    """The kernel's other types whose operands, sums and results are as large."""
+
+    def sizes(of: Type) -> tuple[int, str, int]:
+        return ELEMENTS[of.operand].bytes, of.accumulate, ELEMENTS[of.output].bytes
+
+    return [other for other in kernel.types if other != type_ and sizes(other) == sizes(type_)]
 
 
 def untuned(kernel: Kernel, problem: Gemm, limits: Limits) -> tuple[Config, str]:

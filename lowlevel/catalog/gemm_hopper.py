@@ -60,7 +60,7 @@ FAST = (
     fast_config((64, 128), 8, **_SMALL),
     fast_config((64, 64), 8, **_SMALL),
 )
-#: Numbers not here keep the first configuration's value: BK, GROUP.
+#: BK is not here, and keeps the first configuration's value.
 FAST_SPACE = {
     "BM": (64, 128, 256),
     "BN": (64, 128, 144, 160, 176, 192, 256),
@@ -72,6 +72,7 @@ FAST_SPACE = {
     "STORE_BOXES": (1, 2),
     "OVERLAP": (0, 1, 2),
     "ALONG_N": (0, 1),
+    "GROUP": (8, 4, 16),
     "GPC": (0, 1),
     "PDL": (1,),
 }

@@ -171,6 +171,8 @@ def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
         return "PINGPONG takes two consumers, which hide each other's stores: OVERLAP=0"
     if overlap == 2 and config["BM"] != 128 * sharers:
         return "OVERLAP=2 stores one block of 64 rows while another is multiplied: two a warpgroup"
+    if config["CLUSTER_M"] * config["CLUSTER_N"] > 2:
+        return "a cluster of more than two: a block has one peer at most"
     if config["GPC"] and fast.cluster_size(config) != 2:
         return "GPC counts clusters of two"
     return (

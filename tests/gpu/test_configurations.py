@@ -6,6 +6,7 @@ import pytest
 from conftest import runnable
 
 from lowlevel import catalog, gpu_worker
+from lowlevel.catalog import space
 from lowlevel.catalog.select import all_variants
 from lowlevel.problems.make import make_problem
 
@@ -60,7 +61,7 @@ def test_is_right(gpu, limits, binaries, other):
     variant, binary = other, runnable(binaries[other.name], limits)
     for shape in SHAPES[variant.kernel.operation]:
         problem = make_problem(variant, shape)
-        if variant.refusal(problem):
+        if variant.refusal(problem) or space.fits(variant.kernel, variant.config, problem, limits):
             continue
         for kind in ("normal", "integer"):
             verdict = gpu.call(gpu_worker.verify, variant.name, problem, binary, 0, kind, 2, deadline=DEADLINE_S)

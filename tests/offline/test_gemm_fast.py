@@ -1,12 +1,17 @@
 """gemm/25_fast: what is launched, what the host refuses, which configuration is chosen; and GPCs from a probe."""
 
+import random
+
 import numpy as np
 import pytest
 
 from lowlevel import catalog, gpc, hardware
 from lowlevel.catalog import fast, space
+from lowlevel.catalog.entry import Variant
 from lowlevel.dtypes import BF16
+from lowlevel.errors import LowlevelError
 from lowlevel.problems.gemm import Gemm
+from lowlevel.toolchain.build import build_all
 
 H200, H100_PCIE = hardware.find("H200"), hardware.find("H100 PCIe")
 FAST = next(k for k in catalog.kernels() if k.label == "cuda:gemm/25_fast")
@@ -96,6 +101,7 @@ def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
         ({"PINGPONG": 1}, "OVERLAP=0"),
         ({"OVERLAP": 2}, "two a warpgroup"),
         (SMALL | {"GPC": 1}, "clusters of two"),
+        ({"CLUSTER_N": 2}, "one peer at most"),
         (LARGE | {"OVERLAP": 1}, "registers"),
         (LARGE | {"BN": 256, "STAGES": 2}, "registers"),
         ({"STAGES": 5}, "shared memory"),
@@ -104,6 +110,15 @@ def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
 def test_what_the_host_refuses(numbers, rule):
     found = space.refusal(FAST, BASE | numbers, cube(4096), H200)
     assert found is None if rule is None else rule in (found or "")
+
+
+def test_what_the_host_admits_compiles():
+    """A few of the space, and no spills: the host's rules are the file's."""
+    few = random.Random(7).sample(space.points(FAST, cube(4096), H200), 8)
+    variants = [Variant(FAST, BF16, "NT", config) for config in few]
+    for variant, built in zip(variants, build_all([catalog.request(v, "sm_90a") for v in variants]), strict=True):
+        assert not isinstance(built, LowlevelError), f"{variant.config_text}: {built}"
+        assert built.entries["gemm"].resources.spills == 0, variant.config_text
 
 
 @pytest.mark.parametrize(

@@ -171,3 +171,20 @@ def test_products_state_the_share_of_the_ceiling():
     assert [line[5] for line in lines] == ["4x4", "", ""]
     assert lines[1][1] == "fp16, fp16 sums"
     assert [line[-3:-1] for line in lines] == [["50.0", "55.0"], ["", ""], ["", ""]]  # of the same type alone
+
+
+def test_ahead_counts_a_shape_to_a_limit_and_large_ones_apart():
+    def row(side, ratio, chosen="tuned (exact)", config="PDL=1", high=None):
+        names = {"op": "gemm", "variant": "gemm/25", "language": "cuda", "dtype": "bf16", "layout": "NT"}
+        return Row(**names, m=side, n=side, k=side, config=config, chosen_by=chosen, status="ok", median_us=1.0,
+                   vs_best_library=ratio, ratio_low=0.9, ratio_high=high or ratio)  # fmt: skip
+
+    listed = [row(512, 2.0), row(512, 1.0, "named", "PDL=0"), row(2048, 1.0), row(4096, 1.21, config="PDL=0")]
+    listed += [row(4095, 5.0), row(8192, 0.99)]  # broken rows; all of its interval below 1
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.ahead(listed).splitlines()[2:]]
+    assert [line[4:] for line in lines] == [
+        ["as chosen", "4", f"{(1.15 * 1.15 * 0.99) ** 0.25:.3f} (4)", f"{(1.21 * 0.99) ** (1 / 3):.3f} (3)", "8192"],
+        ["no programmatic launch", "4", f"{(1.15 * 0.99) ** 0.25:.3f} (4)", f"{(1.21 * 0.99) ** (1 / 3):.3f} (3)",
+         "8192"],
+    ]  # fmt: skip
+    assert "none" in report.ahead([row(64, 0.99, high=1.01)])

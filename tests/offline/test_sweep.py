@@ -350,9 +350,20 @@ class TestSuites:
         ]
         assert group.libraries
 
+    def test_a_section_measures_the_choice_also_with_another_number(self, tmp_path):
+        groups = self.groups(tmp_path, "kernels = ['cuda:gemm/14*[bf16,NT]']\nalso = { PDL = 1 }")
+        made = suite.Suite("made", "", 1.0, groups)
+        (wide,) = suite.select(["cuda:gemm/14_wide[bf16,NT,64x64x64]"])
+        found = [v.config for v in suite.suited(made, hardware.GPUS["H200"]).groups[0].variants]
+        assert all(config | {"PDL": 1} in found for config in found)
+        assert len(found) == len({tuple(config.items()) for config in found})
+        plain = suite.Suite("made", "", 1.0, [replace(groups[0], variants=(wide,), also=(("BQ", 1),))])
+        assert len(suite.suited(plain, hardware.GPUS["H200"]).groups[0].variants) == 1  # it has no such number
+
     @pytest.mark.parametrize(
         ("text", "said"),
         [
+            ("also = { PDL = -1 }", "made.toml: also is a table of whole numbers"),
             ("sweep = { BQ = [8] }", "no compile-time number 'BQ'; it has: BM, BN, BK, TM"),
             ("sweep = { BK = 8 }", "made.toml: sweep is a table of lists of whole numbers"),
             ("sweep = { BK = [] }", "sweep is a table of lists"),

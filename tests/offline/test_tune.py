@@ -63,6 +63,11 @@ def stored():
     return Tuned.load(tuned.user_path("H200"))
 
 
+def test_stages_left_out_are_not_tried():
+    points = [{"BM": 64, "STAGES": 3}, {"BM": 128, "STAGES": 2}, {"BM": 64, "STAGES": 4}, {"BM": 64, "STAGES": 2}]
+    assert tune.deepest(points) == [{"BM": 64, "STAGES": 4}, {"BM": 128, "STAGES": 2}]
+
+
 def test_the_fastest_is_found_and_stored_with_all_figures(tuning):
     code, text = tuned_with()
     (choice,) = stored().choices

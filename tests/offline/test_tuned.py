@@ -8,7 +8,7 @@ import pytest
 from lowlevel import hardware, tuned
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import select
-from lowlevel.dtypes import FP32
+from lowlevel.dtypes import BF16, FP16, FP16_ACC16, FP32
 from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import Gemm
 from lowlevel.shape_class import shape_class
@@ -82,6 +82,21 @@ def test_of_one_class_the_nearest_shape_and_the_own_file(store):
     store(choice(4096, 4096, 1056, BK=32, STAGES=2))
     assert TILE.suited(CUBE, H200).config["BK"] == 32
     assert stages(Gemm(4096, 4096, 512, FP32))[1] == "rule"
+
+
+def test_a_type_without_choices_takes_those_of_another_of_its_sizes(store):
+    (wide,) = select(["cuda:gemm/14_wide[bf16,NT,64x64x64]"])
+    cube = Gemm(4096, 4096, 4096, BF16, "NT")
+    found = dataclasses.replace(choice(4096, 4096, 4096, label=wide.kernel.label, layout="NT"), type="bf16")
+    store(dataclasses.replace(found, config=dict(wide.config), reference=dict(wide.config)))
+
+    def said(type_, layout="NT"):
+        return Variant(wide.kernel, type_, layout, wide.kernel.configs[0]).suited(cube, H200).chosen_by
+
+    assert said(BF16) == "tuned (exact)"
+    assert said(FP16) == "tuned (exact, bf16)"
+    assert said(FP16_ACC16) in ("rule", "model")  # its sums are half as large
+    assert said(FP16, "NN") in ("rule", "model")
 
 
 def test_another_gpu_of_the_architecture(store):
