@@ -13,7 +13,7 @@ from lowlevel.problems.shapes import SEEDED_FLOPS, seeded_shapes
 from lowlevel.results import Results, Row
 
 NAME = "gemm-ampere-seeded"
-SEEDED = ("main-seeded", NAME)
+SEEDED = ("main-seeded", NAME, "gemm-hopper-seeded")
 
 
 def test_seeded_shapes_are_the_same_for_a_seed():
