@@ -79,3 +79,22 @@ def test_a_spoiled_kernel_costs_its_row(tmp_path, monkeypatch, status):
     assert found["gemm/02_tiled", "cuda"].status == status, found["gemm/02_tiled", "cuda"].reason
     assert found["gemm/01_naive", "cuda"].status == "ok"
     assert found["library/cublas", "library"].status == "ok"
+
+
+def test_a_deadlock_costs_its_row(tmp_path, monkeypatch, limits):
+    """22 whose `empty` barriers wait for one warp more than there is: its producer waits for ever, and is ended."""
+    if limits.capability != (9, 0):
+        pytest.skip(f"22 needs sm_90, {limits.name} is {limits.arch}")
+    kernel, count = "cuda:gemm/22_warp_specialised", "mbarrier_init(shared.empty(s), 4 * CONSUMERS);"
+    text = (paths.kernel_root() / "cu/gemm/22_warp_specialised.cu").read_text()
+    assert count in text
+    copy = tmp_path / "deadlock.cu"
+    copy.write_text(text.replace(count, "mbarrier_init(shared.empty(s), 4 * CONSUMERS + 1);"))
+    monkeypatch.setattr("lowlevel.bench.VERIFY_DEADLINE_S", 20.0)
+    patterns = (f"{copy} as {kernel}", kernel)
+    code, rows = bench(tmp_path, patterns=patterns, shapes="512x512x4096", dtypes=("bf16",), layouts=("NT",))
+    found = {r.variant: (r.status, r.reason) for r in rows}
+    assert code == 1
+    assert found.pop(next(name for name in found if "deadlock" in name))[0] == "hang"
+    assert {status for status, _ in found.values()} == {"ok"}, found
+    assert {"gemm/22_warp_specialised", "library/cublas"} <= set(found)
