@@ -2,11 +2,11 @@
 //
 // Computes  C[m][n] = epilogue(sum over k),  row-major, layouts NN, NT, TN, TT, any M, N, K, sums in fp32.
 // Idea      15 waits until every block has come: a barrier, and a launch that promises that all blocks run at once.
-//           Here no launch promises anything. A warp writes its sums to the workspace, where those of other slices come
-//           too, each saying itself that it has: cu/include/split_sums.cuh. The warps that are there add up a share
-//           each. One that has looked a few times leaves its share to whoever comes last, and ends: so the last never
-//           waits, and has more to do only where it has kept others waiting for long. Who adds a share up changes from
-//           run to run; the order of the additions does not, nor do the bits.
+//           Here no launch promises anything. A warp writes its sums to the workspace, counts itself in, and looks a
+//           few times whether those of other slices have come: cu/include/split_sums.cuh. If so, all add up a share
+//           each, as in 15; if not, it leaves its share to whoever goes last, and ends. So the last never waits, and
+//           has more to do only where it has kept others waiting for long. Who adds a share up changes from run to
+//           run; the order of the additions does not, nor do the bits.
 //
 // Tile      BM x BN x BK = 64 x 64 x 128 by default and SPLITS = 32 slices of K: a block for each pair of tile and
 //           slice, the tiles of one slice side by side, so that blocks which run together share lines of A and B in L2.
@@ -15,8 +15,8 @@
 //           behind the loop there is no barrier of a block.
 // Shared    4 stages x (16384 + 16384) = 131072 bytes, dynamic, 3 k-blocks in flight; with 3 stages two blocks fit on
 //           an SM.
-// Memory    workspace: for each warp of each tile a line of 128 bytes with its count, zero before and after; then its
-//           sums of all slices, WM x WN floats each. LOOKS > 0: those too are zero before and after.
+// Memory    workspace: for each warp of each tile a line of 128 bytes with its counts, zero before and after; then its
+//           sums of all slices, WM x WN floats each.
 // Numbers   LOOKS: how often a warp looks for the others. 0: the last adds up alone, for many tiles and few slices.
 //           PDL: programmatic launch, sm_90: the next call's blocks come before this one has ended, do what they can
 //           without memory, and wait. 1: when this call has multiplied; 2: as soon as all its blocks run. For 2 there
@@ -25,7 +25,7 @@
 //           PREFETCH: those that wait prefetch into L2 what they will read, each line by one block, an instruction for
 //           each PREFETCH bytes; 0: they do not.
 // Limit     By count, for 128 x 128 x 16384: a block reads 127 KiB of operands, and writes and reads 16 KiB of sums.
-//           Behind the loop, a chain of latencies: store, load what others have stored, store.
+//           Behind the loop, a chain of latencies: store, count, see the others' count, load, store.
 
 #include "prefetch.cuh"
 #include "programmatic.cuh"
@@ -56,11 +56,7 @@ __device__ __forceinline__ void add_up_alone(int first, const float4* parts, con
     const int lane = threadIdx.x % 32, group = lane / LANES, four = first * LANES + lane % LANES;
     Parts part[TOGETHER];
 #pragma unroll
-    for (int n = 0; n < EACH; ++n)
-#pragma unroll
-        for (int i = 0; i < TOGETHER; ++i)
-            if (Parts::is_slice(n))  // past L1, which may hold what lay there before
-                part[i].four[n] = __ldcg(parts + (group + n * GROUPS) * FOURS + four + i * LANES);
+    for (int i = 0; i < TOGETHER; ++i) part[i].read(parts + group * FOURS + four + i * LANES);
 #pragma unroll
     for (int i = 0; i < TOGETHER; ++i) {
         const int mine = four + i * LANES, piece = mine / 32;

@@ -27,7 +27,7 @@
 //           fetch what it will ask for.
 // Tails     TMA reads zeros beyond the edge. Tiles beyond C's edge, which fill up a cluster, store nothing.
 // Limit     By count, for 128 x 128 x 16384 in 30 slices: a block reads 68 KiB of operands and takes in 137; it writes
-//           and reads 16 KiB of sums. Then latencies: a barrier of the cluster, the first bytes, store, load, store.
+//           and reads 16 KiB of sums. Then latencies: a barrier of the cluster, the first bytes, those of a meeting.
 
 #include "cluster.cuh"
 #include "mbarrier.cuh"
@@ -175,7 +175,9 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
         multiplied();
 
         const TileOfC to = {C, M, N, ldc, m + warp * WM, n};
-        const int tile = blockIdx.y * gridDim.x + blockIdx.x, number = tile * WARPS + warp;
+        // Not `warp`: of an atomic at an address that the compiler knows to be one for all lanes, it makes a sum over
+        // them, whose answer is then waited for at once.
+        const int tile = blockIdx.y * gridDim.x + blockIdx.x, number = tile * WARPS + threadIdx.x / 32;
         float4* parts = parts_of_warp(workspace, number, gridDim.x * gridDim.y * WARPS);
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece)
