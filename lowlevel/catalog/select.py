@@ -13,6 +13,9 @@ from lowlevel.catalog import own
 from lowlevel.catalog.entry import Kernel, Variant
 from lowlevel.errors import UsageError
 
+#: A bracket that something other than its words and its end follows.
+_OPEN = re.compile(r"\[(?![^\[\]]*\]$)")
+
 
 def select(patterns: Sequence[str]) -> list[Variant]:
     """Variants whose name matches any pattern, in the catalog's order, each once; no pattern means all.
@@ -21,7 +24,8 @@ def select(patterns: Sequence[str]) -> list[Variant]:
     row's whole name with its bracket. A bracket may also hold only some of the variant's words: `gemm/01*[fp32]`; an
     epilogue is chosen only by its own word, `gemm/08*[bias]`. A whole name may have numbers that no configuration of
     the entry has; it, and the name of an own kernel, `my.cu as cuda:gemm/02_tiled`, stand for themselves, after the
-    catalog's. Raises UsageError with the nearest names for a pattern that matches nothing.
+    catalog's. Raises UsageError with the nearest names for a pattern that matches nothing, and for a bracket that is
+    not closed.
     """
     everything = all_variants()
     if not patterns:
@@ -29,6 +33,8 @@ def select(patterns: Sequence[str]) -> list[Variant]:
     chosen: dict[str, Variant] = {}
     others: dict[str, Variant] = {}
     for pattern in patterns:
+        if _OPEN.search(pattern.rpartition(" as ")[2]) and not own.is_file_name(pattern):
+            raise UsageError(f"no variant '{pattern}': its bracket is not closed at the end, as in gemm/02[fp32]")
         if "[" in pattern and (other := catalog.unlisted(pattern)):
             others[other.name] = replace(other, chosen_by="named")
             continue

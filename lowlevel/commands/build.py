@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 
 from lowlevel import static
 from lowlevel.commands import common
@@ -21,7 +22,8 @@ def add(commands) -> None:
         help="compile, and tabulate registers, shared memory, spills, occupancy (no GPU needed)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Compiles kernels and tabulates what they take. Exit code 1 if one does not compile, spills,\n"
-        "lacks an instruction it is about, or draws a remark from the compiler that its entry does not explain.\n\n"
+        "lacks an instruction it is about, or draws a remark from the compiler that its entry does not explain; or if\n"
+        "every row is skipped.\n\n"
         "  lowlevel build gemm --arch sm_80,sm_90\n"
         "  lowlevel build cuda:gemm/05* --sweep TM=4,8,16 --sweep TN=4,8   registers and spills of six tilings\n",
     )
@@ -44,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
     else:
         common.print_rows([_shown(row) for row in rows], arguments)
+    if all(row.skipped for row in rows):
+        print("lowlevel: nothing was built: every row is skipped, for the reason in it", file=sys.stderr)
+        return 1
     return int(not all(row.ok for row in rows))
 
 

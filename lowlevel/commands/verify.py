@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,7 +31,8 @@ def add(commands) -> None:
         "verify",
         help="check kernels against a float64 reference",
         description="Launches kernels on poisoned outputs and compares every element with float64, within a derived "
-        "bound. Without shapes, a list around tile edges and odd sizes. Exit code 1 if anything is wrong.",
+        "bound. Without shapes, a list around tile edges and odd sizes. Exit code 1 if anything is wrong, or every row "
+        "is refused.",
     )
     common.add_words(parser, shapes=True)
     common.add_own(parser)
@@ -62,6 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         gpu.close()
     common.print_rows(rows, arguments)
+    if all(row["verdict"] == "refused" for row in rows):
+        print("lowlevel: nothing was verified: every row is refused, for the reason in it", file=sys.stderr)
+        return 1
     return int(any(row["verdict"] not in ("ok", "refused") for row in rows))
 
 

@@ -176,6 +176,36 @@ def test_selection_by_glob_language_operation_and_whole_name():
         select(["gemm/01_naive[bf16]"])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemm/25[",
+        "gemm/25[bf16",
+        "gemm/25[bf16]x",
+        "gemm/25[bf16]]",
+        "gemm/25[[bf16]",
+        "x.cu as cuda:gemm/02_tiled[fp32",
+    ],
+)
+def test_a_bracket_that_is_not_closed_is_no_name(name):
+    with pytest.raises(UsageError, match="its bracket is not closed at the end"):
+        select([name])
+
+
+def test_a_bracket_in_the_name_of_a_file_is_not_a_variants():
+    with pytest.raises(UsageError, match=r"'a\[1.cu' is a file"):
+        select(["a[1.cu"])
+    with pytest.raises(UsageError, match=r"no file 'a\[1.cu'"):
+        select(["a[1.cu as cuda:gemm/02_tiled"])
+
+
+def test_a_build_of_nothing_is_told(capsys):
+    code, out, err = run(capsys, "build", "gemm/25", "--arch", "sm_80", "--json")
+    assert code == 1
+    assert all(row["skipped"] for row in json.loads(out))
+    assert err == "lowlevel: nothing was built: every row is skipped, for the reason in it\n"
+
+
 def test_interruption_is_one_line(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt

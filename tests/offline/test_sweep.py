@@ -204,10 +204,9 @@ class TestBuild:
         assert code == 1
         assert "error: the size of an array must be greater than zero" in broken["error"]
         assert fine["registers"] > 0
-        code, out, _ = run(
-            capsys, "build", "cuda:transpose/01*[fp32]", "--sweep", "ROWS=0", "--arch", "sm_80", "--json"
-        )
-        assert code == 0
+        words = ("cuda:transpose/01*[fp32]", "--sweep", "ROWS=0,8", "--arch", "sm_80", "--json")
+        code, out, err = run(capsys, "build", *words)
+        assert (code, err) == (0, "")
         assert json.loads(out)[0]["skipped"] == "its numbers make a block of 32x0x1 threads"
 
     def test_what_the_entry_promises_it_promises_of_its_own_numbers(self):
@@ -252,9 +251,10 @@ def test_verify_checks_each_point(capsys, monkeypatch):
     assert code == 0
     assert called == [LISTED, OTHER]
     assert [r["verdict"] for r in json.loads(out)] == ["ok", "refused"]
-    code, out, _ = run(capsys, "verify", "cuda:gemm/02*", "--kind", "integer", "--sweep", "BK=16", "--json")
+    code, out, err = run(capsys, "verify", "cuda:gemm/02*", "--kind", "integer", "--sweep", "BK=16", "--json")
     (row,) = json.loads(out)  # not a row for each shape
-    assert (code, row["verdict"]) == (0, "refused")
+    assert (code, row["verdict"]) == (1, "refused")
+    assert err == "lowlevel: nothing was verified: every row is refused, for the reason in it\n"
     assert "static assertion failed" in row["reason"]
     code, out, _ = run(capsys, "verify", "cuda:gemm/04*", "--kind", "integer", "--sweep", "BK=0", "--json")
     assert [r["verdict"] for r in json.loads(out)] == ["failed"]
