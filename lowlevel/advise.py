@@ -30,11 +30,12 @@ class Advice:
 
 
 def advise(variant: Variant, problem: Gemm, limits: Limits) -> list[Advice]:
-    """Every configuration of the entry and its tuning space that the host's rules admit, the best by the model first.
+    """What `bench --tune` chooses its candidates from: the configurations of the entry and its tuning space that the
+    host's rules admit, the best by the kernel's own count of clocks, or else by the model, first.
 
     UsageError for a kernel without a tile of shared memory, or one whose type the GPU has no rate for.
     """
-    configs = space.points(variant.kernel, problem, limits)
+    configs = space.tried(variant.kernel, problem, limits)
     ranked = model.rank(variant.kernel, configs, problem, limits)
     return [_advice(variant, config, estimate, problem, limits) for config, estimate in ranked]
 
@@ -69,18 +70,25 @@ def compiled(
         if not hardware.occupancy(limits, tile.threads, tile.registers, tile.shared).blocks_per_sm:
             bad.append(Advice(variant, advice.estimate, broken=advice.broken, error="an SM holds no such block"))
             continue
-        estimate = model.estimate(tile, problem, limits, model.rate(variant.kernel, variant.type, limits))
+        estimate = model.estimate_of(variant.kernel, variant.config, tile, problem, limits)
         good.append(_advice(variant, variant.config, estimate, problem, limits, taken.spills))
     return sorted(good, key=lambda a: a.estimate.microseconds) + bad
 
 
-def row(advice: Advice) -> dict:
-    """A line of the table. Registers that no compiler has confirmed carry a `~`, and so does what follows from them."""
+def common_numbers(advices: Sequence[Advice]) -> list[str]:
+    """The words `NAME=value` of a configuration that all have, where there are several."""
+    texts = [advice.variant.config_text.split(",") for advice in advices]
+    return [word for word in texts[0] if "=" in word and len(texts) > 1 and all(word in text for text in texts)]
+
+
+def row(advice: Advice, common: Sequence[str] = ()) -> dict:
+    """A line of the table, without the `common` words of a configuration. Registers that no compiler has confirmed
+    carry a `~`, and so does what follows from them."""
     e, tile = advice.estimate, advice.estimate.tile
     about = "" if advice.compiled else "~"
     spilled = f" + {advice.spills} B spilled" if advice.spills else ""
     return {
-        "configuration": advice.variant.config_text,
+        "configuration": ",".join(word for word in advice.variant.config_text.split(",") if word not in common),
         "from": "entry" if advice.variant.listed else "space",
         "threads": tile.threads,
         "shared": tile.shared,
@@ -117,6 +125,7 @@ def as_json(advice: Advice) -> dict:
         "tail": e.tail,
         "model_us": e.microseconds,
         "model_tflops": e.tflops,
+        "counted_by": "kernel" if e.own else "model",
         "limit": e.bound,
         "breaks_rules": list(advice.broken),
         "error": advice.error,
@@ -175,18 +184,22 @@ def _rule_2() -> ThumbRule:
 
 
 def _rule_3() -> ThumbRule:
+    def takers(e: Estimate, limits: Limits) -> int:
+        return e.places if e.own else limits.sms
+
     def said(e: Estimate, _problem: Gemm, limits: Limits) -> str:
-        return f"at least two blocks an SM, {2 * limits.sms}: {e.tiles}"
+        what = "tiles for a cluster, since its blocks stay" if e.own else "blocks an SM"
+        return f"at least two {what}, {2 * takers(e, limits)}: {e.tiles}"
 
     def but(e: Estimate, _problem: Gemm, limits: Limits) -> str:
-        places = e.occupancy.blocks_per_sm * limits.sms
+        many, waves = takers(e, limits), -(-e.tiles // e.places)
         return (
-            f"what counts is how full the last wave is: {e.tiles} tiles in {-(-e.tiles // places)} waves of {places} "
-            f"fill {100 * e.tail:.0f} % of the places, and the busiest SM has {-(-e.tiles // limits.sms)} tiles where "
-            f"the mean is {e.tiles / limits.sms:.2f}"
+            f"what counts is how full the last wave is: {e.tiles} tiles in {waves} waves of {e.places} "
+            f"fill {100 * e.tail:.0f} % of the places, and the busiest {'cluster' if e.own else 'SM'} has "
+            f"{-(-e.tiles // many)} tiles where the mean is {e.tiles / many:.2f}"
         )
 
-    return ThumbRule(lambda e, _, limits: e.tiles < 2 * limits.sms, said, but)
+    return ThumbRule(lambda e, _, limits: e.tiles < 2 * takers(e, limits), said, but)
 
 
 def _rule_4() -> ThumbRule:
@@ -194,6 +207,13 @@ def _rule_4() -> ThumbRule:
         return f"at most 64 sums a thread: {_sums(e.tile)}"
 
     def but(e: Estimate, _problem: Gemm, _limits: Limits) -> str:
+        if e.own:
+            rows = 1000 * (e.tile.bm + e.tile.bn) / (e.tile.bm * e.tile.bn)
+            return (
+                f"the limit is {space.MOST_REGISTERS} registers a thread. A block starts with {e.tile.registers} each, "
+                f"and warps that only copy can hand theirs on; more sums need fewer rows of A and B, {rows:.1f} for a "
+                "thousand sums here"
+            )
         read = 32 * (e.tile.wm + e.tile.wn) / (e.tile.wm * e.tile.wn)
         return (
             f"the limit is {space.MOST_REGISTERS} registers a thread, of which this takes about {e.tile.registers}; "

@@ -14,6 +14,9 @@ or what device memory needs for the traffic of all waves, is the time.
 The exponent and the constants were fitted to a handful of measurements of mma.sync kernels on an H200, 256 x 128 and
 128 x 128 tiles in bf16, and reproduce those to some 5 %. Of other GPUs and instructions the model knows data sheets. It
 ranks; it does not predict. Power, which sets the clock of the large products, is not in it.
+
+It knows nothing of clusters, of blocks that stay for several tiles, or of who stores while who multiplies. A kernel
+that lives by these counts its clocks itself (`Kernel.clocks`), and is ranked by that.
 """
 
 from __future__ import annotations
@@ -71,8 +74,9 @@ class Tile:
 class Estimate:
     """What the model says of a tile for a problem.
 
-    waves: tiles over the blocks that the GPU holds at once. tail: tiles over the places of all waves.
-    microseconds, tflops: of the whole. bound: what the time is mostly made of.
+    places: blocks that the GPU holds at once. waves: tiles over places. tail: tiles over the places of all waves.
+    microseconds, tflops: of the whole. bound: what the time is mostly made of. own: the kernel's own count of clocks;
+    then tiles are those of a cluster, places are of clusters that stay, and bound is not known.
     """
 
     tile: Tile
@@ -83,6 +87,8 @@ class Estimate:
     microseconds: float
     tflops: float
     bound: str
+    places: int
+    own: bool = False
 
 
 def tile_of(kernel: Kernel, config: Config, problem: Gemm, limits: Limits, registers: int | None = None) -> Tile:
@@ -94,7 +100,7 @@ def tile_of(kernel: Kernel, config: Config, problem: Gemm, limits: Limits, regis
         raise UsageError(f"{kernel.label} has no tile of shared memory: the model counts BM, BN and BK")
     threads = space.block_size(kernel, config, problem, limits)
     kgroups = config.get("KGROUPS", 1)
-    wm, wn = warp_tile(config, threads // kgroups)
+    wm, wn = warp_tile(config, threads_with_sums(kernel, config, threads))
     shared = space.shared_bytes(kernel, config, problem, limits)
     if not shared:  # a static array, one of each operand
         shared = (config["BM"] + config["BN"]) * config["BK"] * ELEMENTS[problem.type.operand].bytes
@@ -104,8 +110,16 @@ def tile_of(kernel: Kernel, config: Config, problem: Gemm, limits: Limits, regis
     return Tile(*numbers, threads, shared, registers)
 
 
+def threads_with_sums(kernel: Kernel, config: Config, threads: int) -> int:
+    """Threads of a block, of `threads`, that share a tile's sums. Others copy, take turns or have another part of k.
+    The owner of the last element is the last of them; where nobody owns elements, all do."""
+    if kernel.owner:
+        return kernel.owner(config, config["BM"] - 1, config["BN"] - 1) + 1
+    return threads // config.get("KGROUPS", 1)
+
+
 def warp_tile(config: Config, threads: int) -> tuple[int, int]:
-    """WM and WN; where the configuration has none, a warp's share of the tile, as square as it can be."""
+    """WM and WN; where the configuration has none, the share of a warp of `threads`, as square as it can be."""
     if "WM" in config:
         return config["WM"], config["WN"]
     share = max(1, 32 * config["BM"] * config["BN"] // threads)
@@ -120,7 +134,8 @@ def estimated_registers(wm: int, wn: int, threads: int, min_blocks: int, type_: 
         needed = sums + round(4 * math.sqrt(sums))
     else:
         needed = space.mma_registers({"WM": wm, "WN": wn}, type_)
-    most = limits.registers_per_sm // (threads * min_blocks) // 8 * 8
+    warps = math.ceil(threads * min_blocks / 32 / 4)  # of a quarter of the SM, which has a quarter of the registers
+    most = limits.registers_per_sm // 4 // (32 * warps) // 8 * 8
     return max(16, min(needed + ADDRESSES, space.MOST_REGISTERS, most))
 
 
@@ -160,7 +175,20 @@ def estimate(tile: Tile, problem: Gemm, limits: Limits, flop_per_clock: float) -
         "device memory"
         if in_memory > on_sm
         else bound_of(tile, problem, min(held.blocks_per_sm, tiles), flop_per_clock),
+        at_once,
     )
+
+
+def estimate_of(kernel: Kernel, config: Config, tile: Tile, problem: Gemm, limits: Limits) -> Estimate:
+    """By the kernel's own count of clocks, at the GPU's highest, where it has one; else by the model."""
+    if not kernel.clocks:
+        return estimate(tile, problem, limits, rate(kernel, problem.type, limits))
+    held = hardware.occupancy(limits, tile.threads, tile.registers, tile.shared)
+    tiles, places = kernel.waves(config, problem, limits)
+    microseconds = kernel.clocks(config, problem, limits) / limits.sm_clock_mhz
+    tail = tiles / (math.ceil(tiles / places) * places)
+    tflops = problem.flops / microseconds / 1e6
+    return Estimate(tile, tiles, held, tiles / places, tail, microseconds, tflops, "", places, own=True)
 
 
 def step_clocks(tile: Tile, type_: Type, warps: int, flop_per_clock: float) -> dict[str, float]:
@@ -232,11 +260,10 @@ def best(kernel: Kernel, configs: Sequence[Config], problem: Gemm, limits: Limit
 
 
 def rank(kernel: Kernel, configs: Sequence[Config], problem: Gemm, limits: Limits) -> list[tuple[Config, Estimate]]:
-    """The configurations that an SM holds, the shortest time first."""
-    flop_per_clock = rate(kernel, problem.type, limits)
+    """The configurations that an SM holds, the shortest time first, by the kernel's own count where it has one."""
     found = []
     for config in configs:
         tile = tile_of(kernel, config, problem, limits)
         if hardware.occupancy(limits, tile.threads, tile.registers, tile.shared).blocks_per_sm:
-            found.append((config, estimate(tile, problem, limits, flop_per_clock)))
+            found.append((config, estimate_of(kernel, config, tile, problem, limits)))
     return sorted(found, key=lambda item: item[1].microseconds)

@@ -119,26 +119,13 @@ def open_file(path: Path, limits: Limits) -> Tuned:
 
 
 def candidates(variant: Variant, problem: Gemm, limits: Limits, count: int) -> list[Variant]:
-    """The configurations to try: the entry's, then the best of the space by the kernel's own count of clocks, which
-    sees no use in stages left out, or else by the cost model; `count` together."""
-    points = space.points(variant.kernel, problem, limits)
-    if clocks := variant.kernel.clocks:
-        ranked = sorted(deepest(points), key=lambda config: clocks(config, problem, limits))
-    else:
-        ranked = [config for config, _ in model.rank(variant.kernel, points, problem, limits)]
+    """The configurations to try: the entry's, then the best of the space, as `lowlevel advise` ranks them; `count`
+    together."""
+    points = space.tried(variant.kernel, problem, limits)
+    ranked = [config for config, _ in model.rank(variant.kernel, points, problem, limits)]
     listed = [config for config in points if config in variant.kernel.configs_of(variant.type)]
     others = [config for config in ranked if config not in listed]
     return [at(variant, config) for config in (*listed, *others)][: max(count, len(listed))]
-
-
-def deepest(points: Iterable[Config]) -> list[Config]:
-    """Of configurations that differ in STAGES alone, that with the most, in the place of the first."""
-    found: dict[tuple, Config] = {}
-    for config in points:
-        others = tuple(value for name, value in config.items() if name != "STAGES")
-        if others not in found or found[others]["STAGES"] < config["STAGES"]:
-            found[others] = config
-    return list(found.values())
 
 
 def at(variant: Variant, config: Config) -> Variant:

@@ -108,8 +108,9 @@ class Kernel:
     or in those of some problems. boxes: for an operand, by name, what gives its tensor map, kept in `catalog/boxes.py`,
     or None where it has none; a kernel that has them may have operands copied first, `catalog/repack.py`.
     owner: who computes an element, for the report of a wrong one. choose: which of configs suits a problem on a GPU,
-    where it is not always the first. clocks: what a configuration should take, where the cost model knows too little of
-    the kernel to order what tuning tries. space: the values of each number that tuning tries. admits: which of their
+    where it is not always the first. clocks: of the busiest SM in a configuration, where the cost model knows too
+    little of the kernel to rank them; with it goes waves: (tiles of a cluster, clusters that are there at once and take
+    them in turn). space: the values of each number that tuning tries. admits: which of their
     products the kernel can have, kept in `catalog/space.py`.
     """
 
@@ -133,6 +134,7 @@ class Kernel:
     owner: Owner | None = None
     choose: Choose | None = None
     clocks: Sized | None = None
+    waves: Sized | None = None
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     admits: Admits | None = None
 

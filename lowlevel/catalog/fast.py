@@ -157,7 +157,7 @@ _IN_TURN, _BETWEEN, _ONE_BOX = 200, (1500, 1000, 1000), 50
 
 def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     """Clocks of the busiest SM."""
-    area, waves = config["BM"] * config["BN"], _waves(config, problem, limits)
+    area, waves = config["BM"] * config["BN"], ceil_div(*tiles_and_clusters(config, problem, limits))
     store = 2 * area / _STORED
     clocks = waves * _clocks_of_a_tile(config, problem, store)
     power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
@@ -183,8 +183,9 @@ def _rows_fetched(config: Config) -> float:
     return (a + b) * (_TOGETHER if config["GPC"] and along else 1)
 
 
-def _waves(config: Config, problem: Problem, limits: Limits) -> int:
-    return ceil_div(cluster_tiles(config, problem), clusters_at_once(config, limits))
+def tiles_and_clusters(config: Config, problem: Problem, limits: Limits) -> tuple[int, int]:
+    """Tiles of a cluster, and the clusters that are there at once to take them."""
+    return cluster_tiles(config, problem), clusters_at_once(config, limits)
 
 
 def fewest_clocks(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:

@@ -14,6 +14,7 @@ from lowlevel.catalog.fast import (
     fewest_clocks,
     owner_in_warpgroups,
     programmatic,
+    tiles_and_clusters,
 )
 from lowlevel.catalog.gemm_hopper import FAST, FAST_SPACE
 from lowlevel.catalog.repack import REPACK, behind_copies
@@ -44,6 +45,7 @@ KERNELS: tuple[Kernel, ...] = (
         ),
         choose=fewest_clocks,
         clocks=fast_clocks,
+        waves=tiles_and_clusters,
         space=FAST_SPACE | {"PROMOTE": (0,)},
         admits=admits_fp8,
         params=(

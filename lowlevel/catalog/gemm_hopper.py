@@ -14,6 +14,7 @@ from lowlevel.catalog.fast import (
     fewest_clocks,
     owner_in_warpgroups,
     programmatic,
+    tiles_and_clusters,
 )
 from lowlevel.catalog.repack import REPACK, TMA_ROWS, behind_copies, bytes_of_copies
 from lowlevel.catalog.rules import (
@@ -196,6 +197,7 @@ KERNELS: tuple[Kernel, ...] = (
         configs=FAST,
         choose=fewest_clocks,
         clocks=fast_clocks,
+        waves=tiles_and_clusters,
         space=FAST_SPACE,
         admits=admits_fast,
         params=("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm", "epilogue"),

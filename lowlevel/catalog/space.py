@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from lowlevel.catalog import fast, hopper
@@ -32,6 +32,26 @@ def points(kernel: Kernel, problem: Problem, limits: Limits) -> list[Config]:
     listed = [config for config in kernel.configs_of(problem.type) if not fits(kernel, config, problem, limits)]
     others = [config for config in products(kernel) if not refusal(kernel, config, problem, limits)]
     return listed + [config for config in others if config not in listed]
+
+
+def tried(kernel: Kernel, problem: Problem, limits: Limits) -> list[Config]:
+    """The points that are worth weighing against each other, the entry's own first. A kernel's own count of clocks sees
+    no use in stages left out: by it only the deepest of the others are weighed."""
+    found = points(kernel, problem, limits)
+    if not kernel.clocks:
+        return found
+    listed = [config for config in found if config in kernel.configs_of(problem.type)]
+    return listed + [config for config in deepest(found) if config not in listed]
+
+
+def deepest(configs: Iterable[Config]) -> list[Config]:
+    """Of configurations that differ in STAGES alone, that with the most, in the place of the first."""
+    found: dict[tuple, Config] = {}
+    for config in configs:
+        others = tuple(value for name, value in config.items() if name != "STAGES")
+        if others not in found or found[others]["STAGES"] < config["STAGES"]:
+            found[others] = config
+    return list(found.values())
 
 
 def products(kernel: Kernel) -> list[Config]:

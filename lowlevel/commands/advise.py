@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 
 from lowlevel import advise, catalog, hardware
 from lowlevel.catalog import space
@@ -20,9 +21,10 @@ from lowlevel.progress import Progress
 
 _ABOUT = """\
 Lists a kernel's configurations for a shape on a GPU, those of its catalog entry and the products of its tuning space
-that the host's rules admit, ranked by a cost model: shared memory, registers, occupancy, waves, how full the last one
-is, the model's time. Then the four rules of thumb of docs/chapter.md, section 6.6, with the best one's numbers. Needs
-no GPU. docs/tuning.md has the model's formula; `lowlevel bench --tune` measures.
+that the host's rules admit, ranked by a cost model, or by the kernel's own count of clocks where it has one: shared
+memory, registers, occupancy, waves, how full the last one is, the model's time. Then the four rules of thumb of
+docs/chapter.md, section 6.6, with the best one's numbers. Needs no GPU. docs/tuning.md has the model's formula;
+`lowlevel bench --tune` measures.
 
   lowlevel advise 4096 --dtype fp32
   lowlevel advise 2048x2304x768 --dtype fp32 --gpu A100 --no-compile
@@ -61,7 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for number, (advices, ranked, problem) in enumerate(found):
         print(("\n" if number else "") + heading(advices[0].variant, problem, limits) + "\n")
-        common.print_rows([{"": place + 1, **advise.row(a)} for place, a in enumerate(advices)], arguments)
+        alike = advise.common_numbers(advices)
+        rows = [{"": place + 1, **advise.row(a, alike)} for place, a in enumerate(advices)]
+        silent = set() if any(row["limit"] for row in rows) else {"limit"}  # a kernel's own count names none
+        common.print_rows([{k: v for k, v in row.items() if k not in silent} for row in rows], arguments)
+        print("\n" + below(advices[0], alike, limits))
         print("\n" + admitted(advices[0].variant, problem, limits))
         print("\nThe four rules of thumb, with the numbers of the first:")
         print(advise.rules_text([advices[0], *ranked], problem, limits))
@@ -108,6 +114,16 @@ def heading(variant: Variant, problem: Gemm, limits: Limits) -> str:
     )
 
 
+def below(first: advise.Advice, alike: Sequence[str], limits: Limits) -> str:
+    """What the table leaves out: the numbers that all have, and what its time is."""
+    lines = [f"all: {', '.join(alike)}"] if alike else []
+    own = (
+        f"model us: the kernel's own count of clocks, at {limits.sm_clock_mhz} MHz; it weighs configurations against "
+        "each other, and predicts nothing.\nTiles are those of a cluster, waves of the clusters that are there at once."
+    )
+    return "\n".join([*lines, own if first.estimate.own else "model us: the cost model of docs/tuning.md."])
+
+
 def admitted(variant: Variant, problem: Gemm, limits: Limits) -> str:
     """How many configurations there are to choose from, and why the space's others are none."""
     points = len(space.points(variant.kernel, problem, limits))
@@ -117,4 +133,6 @@ def admitted(variant: Variant, problem: Gemm, limits: Limits) -> str:
     lines = [f"{points} configurations are admitted, of {products} products of the tuning space. The others have"]
     refused = space.refused(variant.kernel, problem, limits)
     lines += [f"  {count:5}  {rule}" for rule, count in sorted(refused.items(), key=lambda item: -item[1])]
+    if (ranked := len(space.tried(variant.kernel, problem, limits))) < points:
+        lines.append(f"{ranked} are ranked: of those that differ in STAGES alone, the deepest and the entry's own.")
     return "\n".join(lines)

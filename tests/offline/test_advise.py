@@ -8,6 +8,7 @@ import pytest
 from test_cli import run
 
 from lowlevel import advise, catalog, hardware, model
+from lowlevel.catalog import fast, space
 from lowlevel.catalog.entry import Kernel, Launch
 from lowlevel.catalog.rules import column_of_tiles, threads_of_warps
 from lowlevel.catalog.select import one_kernel
@@ -172,6 +173,84 @@ def test_the_rules_do_not_speak_of_one_instruction_where_another_multiplies():
     assert "mma.sync" not in text
 
 
+@pytest.mark.parametrize("name", ["cuda:gemm/25_fast", "cuda:gemm/26_fp8"])
+def test_a_kernel_that_counts_its_clocks_is_ranked_by_them(name):
+    variant = one_kernel(name)[0]
+    kernel, problem = variant.kernel, Gemm(4096, 14336, 4096, variant.type, "NT")
+    ranked = advise.advise(variant, problem, H200)
+    assert len(ranked) == len(space.tried(kernel, problem, H200))
+    assert [c for c in kernel.configs if c not in [a.variant.config for a in ranked]] == []
+    for advice in (ranked[0], ranked[1000], ranked[-1]):
+        clocks = kernel.clocks(advice.variant.config, problem, H200)
+        assert advice.estimate.microseconds == pytest.approx(clocks / 1980)
+        assert advice.estimate.own
+    assert [a.estimate.microseconds for a in ranked] == sorted(a.estimate.microseconds for a in ranked)
+    pairs = next(a.estimate for a in ranked if a.variant.config == kernel.configs[0])
+    assert (pairs.tiles, pairs.places, pairs.waves, pairs.tail) == (896, 64, 14.0, 1.0)
+    large = next(a.estimate for a in ranked if a.variant.config == kernel.configs[1])
+    assert (large.tiles, large.places) == (16 * 38, 64)  # 256 x 192, two along n: 14336 is 37.3 of 384
+    assert (large.waves, large.tail) == (pytest.approx(9.5), pytest.approx(0.95))
+
+
+def test_who_counts_clocks_counts_waves():
+    assert [bool(k.clocks) for k in catalog.kernels()] == [bool(k.waves) for k in catalog.kernels()]
+
+
+@pytest.mark.parametrize(
+    "kernel", [k for k in catalog.kernels() if k.owner and "BM" in k.configs[0]], ids=lambda k: k.label
+)
+def test_the_owner_of_the_last_element_is_the_last_thread_with_sums(kernel):
+    for config in {tuple(sorted(c.items())): c for c in (kernel.configs[0], kernel.configs[-1])}.values():
+        owners = {kernel.owner(config, i, j) for i in range(config["BM"]) for j in range(config["BN"])}
+        assert len(owners) == max(owners) + 1 == model.threads_with_sums(kernel, config, 0)
+
+
+def test_sums_are_those_of_a_thread_that_has_some():
+    """Of 384 threads 256 share a tile, or 128 where two take turns."""
+    kernel, problem = one_kernel("cuda:gemm/25")[0].kernel, cube(4096)
+    for config in kernel.configs:
+        tile = model.tile_of(kernel, config, problem, H200)
+        assert tile.wm * tile.wn // 32 == fast.sums_of_a_thread(config)
+    producer = one_kernel("cuda:gemm/22")[0].kernel
+    tile = model.tile_of(producer, producer.configs[0], problem, H200)
+    assert (tile.threads, tile.wm * tile.wn // 32) == (384, 128)
+
+
+def test_registers_are_no_more_than_a_quarter_of_an_sm_has_for_its_warps():
+    """Nine warps are three on one of the quarters, which have 16384 registers each."""
+    assert model.estimated_registers(64, 96, 288, 1, BF16, H200) == 168
+    assert hardware.occupancy(H200, 288, 168, 0).blocks_per_sm == 1
+    assert hardware.occupancy(H200, 288, 176, 0).blocks_per_sm == 0
+
+
+def test_the_rules_speak_of_clusters_that_stay():
+    variant, problem = one_kernel("cuda:gemm/25")[0], Gemm(2048, 3072, 4096, BF16, "NT")
+    ranked = advise.advise(variant, problem, H200)
+    large = next(a for a in ranked if a.variant.config == variant.kernel.configs[1])
+    text = advise.rules_text([large, *ranked], problem, H200)
+    assert "at least two tiles for a cluster, since its blocks stay, 128: 64: broken" in text
+    assert "64 tiles in 1 waves of 64 fill 100 % of the places, and the busiest cluster has 1 tiles" in text
+    assert "at most 64 sums a thread: 192: broken" in text
+    assert "A block starts with 168 each, and warps that only copy can hand theirs on" in text
+
+
+def test_numbers_that_all_have_are_told_once(capsys):
+    words = ("4096x14336x4096", "--kernel", "gemm/25", "--dtype", "bf16", "--no-compile")
+    code, out, _ = run(capsys, "advise", *words, "--top", "8")
+    lines = out.splitlines()
+    assert code == 0
+    alike = next(line for line in lines if line.startswith("all: "))
+    assert "CONSUMERS=2" in alike.removeprefix("all: ").split(", ")
+    assert not any("CONSUMERS" in line for line in lines[:12])
+    spelled = lines[4].split()[1].split(",")
+    assert len(spelled) + len(alike.split(", ")) == 2 + 10  # the tile, the stages, and ten numbers
+    assert "the kernel's own count of clocks, at 1980 MHz" in out
+    assert " limit " not in lines[2]
+    one = run(capsys, "advise", *words, "--top", "1")[1]
+    assert "all: " not in one
+    assert "CONSUMERS=2" in one.splitlines()[4]
+
+
 def test_the_command(capsys):
     code, out, _ = run(capsys, "advise", "1024", "--kernel", "gemm/08", "--no-compile", "--top", "5")
     assert code == 0
@@ -181,6 +260,8 @@ def test_the_command(capsys):
     assert [line.split()[0] for line in lines[4:9]] == ["1", "2", "3", "4", "5"]
     assert "87 configurations are admitted, of 432 products" in out
     assert "The four rules of thumb" in out
+    assert "model us: the cost model of docs/tuning.md" in out
+    assert " limit " in lines[2]
 
 
 def test_the_command_compiles_what_it_shows(capsys):

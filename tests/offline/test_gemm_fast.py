@@ -166,6 +166,13 @@ def test_the_count_of_clocks_prefers_neighbours_that_share_what_the_cluster_does
     assert fast.fast_clocks(BASE, cube(512), H200) < fast.fast_clocks(on_one_gpc, cube(512), H200)  # the claim
 
 
+def test_waves_are_of_clusters():
+    """256 tiles of a pair on 132 SMs; of the 66 pairs, 64 are whole columns of eight."""
+    assert fast.tiles_and_clusters(BASE, cube(4096), H200) == (256, 66)
+    assert fast.tiles_and_clusters(BASE | {"GPC": 1}, cube(4096), H200) == (256, 64)
+    assert fast.tiles_and_clusters(SMALL, cube(512), H200) == (64, 132)
+
+
 def test_sms_of_a_gpc_are_those_seen_together():
     clusters = [(0, 2), (2, 4), (1, 3), (5, 7, 9, 11), (4, 6), (8, 10)]
     assert gpc.joined(clusters) == [{0, 2, 4, 6}, {5, 7, 9, 11}, {1, 3}, {8, 10}]

@@ -9,10 +9,10 @@ from fake_device import FakeContender
 from test_bench import gpu, product  # noqa: F401
 from test_cli import no_gpu, run  # noqa: F401
 
-from lowlevel import bench, catalog, gpu_worker, hardware, tune, tuned
+from lowlevel import advise, bench, catalog, gpu_worker, hardware, tune, tuned
 from lowlevel.catalog.select import select
 from lowlevel.commands import bench as bench_command
-from lowlevel.dtypes import FP32
+from lowlevel.dtypes import BF16, FP32
 from lowlevel.errors import CompileError, UsageError
 from lowlevel.journal import Journal
 from lowlevel.measure import rounds
@@ -63,9 +63,14 @@ def stored():
     return Tuned.load(tuned.user_path("H200"))
 
 
-def test_stages_left_out_are_not_tried():
-    points = [{"BM": 64, "STAGES": 3}, {"BM": 128, "STAGES": 2}, {"BM": 64, "STAGES": 4}, {"BM": 64, "STAGES": 2}]
-    assert tune.deepest(points) == [{"BM": 64, "STAGES": 4}, {"BM": 128, "STAGES": 2}]
+def test_the_candidates_of_a_kernel_that_counts_its_clocks_are_the_best_by_its_count():
+    variant = select(["cuda:gemm/25[bf16,NT]"])[0]
+    problem = Gemm(4096, 14336, 4096, BF16, "NT")
+    listed = list(variant.kernel.configs)
+    tried = [v.config for v in tune.candidates(variant, problem, H200, 48)]
+    assert (tried[: len(listed)], len(tried)) == (listed, 48)
+    advised = [a.variant.config for a in advise.advise(variant, problem, H200)]
+    assert tried[len(listed) :] == [config for config in advised if config not in listed][: 48 - len(listed)]
 
 
 def test_the_fastest_is_found_and_stored_with_all_figures(tuning):

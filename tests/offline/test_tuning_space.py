@@ -42,6 +42,21 @@ def test_the_hosts_rules_admit_what_the_entry_lists(kernel):
     assert [space.refusal(kernel, config, problem, H200) for config in kernel.configs] == [None] * len(kernel.configs)
 
 
+def test_stages_left_out_are_not_tried():
+    points = [{"BM": 64, "STAGES": 3}, {"BM": 128, "STAGES": 2}, {"BM": 64, "STAGES": 4}, {"BM": 64, "STAGES": 2}]
+    assert space.deepest(points) == [{"BM": 64, "STAGES": 4}, {"BM": 128, "STAGES": 2}]
+
+
+@pytest.mark.parametrize("kernel", SPACES, ids=lambda k: k.label)
+def test_what_is_tried_has_the_entrys_own_and_less_than_all_only_where_clocks_are_counted(kernel):
+    problem = Gemm(4096, 4096, 4096, kernel.types[0], kernel.layouts[0])
+    points, tried = (of(kernel, problem, H200) for of in (space.points, space.tried))
+    assert tried[: len(kernel.configs)] == list(kernel.configs)
+    assert (len(tried) < len(points)) == bool(kernel.clocks)
+    shallow = dataclasses.replace(kernel, configs=({**kernel.configs[0], "STAGES": 3},))
+    assert space.tried(shallow, problem, H200)[0] == shallow.configs[0]  # the space has it with 4
+
+
 def test_products_and_refusals_add_up():
     kept = [c for c in space.products(WARP_TILE) if not space.refusal(WARP_TILE, c, CUBE, H200)]
     assert len(kept) + sum(space.refused(WARP_TILE, CUBE, H200).values()) == len(space.products(WARP_TILE)) == 432
