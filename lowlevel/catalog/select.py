@@ -39,7 +39,10 @@ def select(patterns: Sequence[str]) -> list[Variant]:
             others[other.name] = replace(other, chosen_by="named")
             continue
         if kernel := catalog.own_kernel(pattern):
-            others.update((v.name, v) for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label)))
+            mine = [v for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label))]
+            if not mine:
+                raise UsageError(f"'{pattern}': the bracket of an own kernel takes its type and layout, not numbers")
+            others.update((v.name, v) for v in mine)
             continue
         found = [v for v in everything if v.name == pattern]
         found = found or [v for v in everything if matches(v, _of_number(pattern))]

@@ -122,6 +122,7 @@ WRONG = {
     ("verify", "01_my.cu", "--as", "gemm/02", "64"): "verify needs a GPU",
     ("verify", "01_my.cu", "--as", "transpose/01", "4x"): "'4x' is not a shape",
     ("list", "01_my.cu as cuda:gemm/77_none"): "no kernel 'cuda:gemm/77_none'",
+    ("list", "01_my.cu as cuda:gemm/02_tiled[16x16x16]"): "takes its type and layout, not numbers",
 }
 
 
