@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,8 @@ HEAT = 11
 QUARTER, SEMIFINALISTS, FINALISTS = 4, 6, 3
 #: Share of the budget, fewest and most rounds of each pass.
 PASSES = {1: (0.5, 3, 6), 2: (0.2, 5, 12), 3: (0.3, 8, 60)}
+#: What a configuration that the model cannot tell from another is put back by, relatively.
+TIE = 0.005
 #: A winner must be faster than the reference by this much, relatively: rounds tell medians apart to 0.2 %.
 MARGIN = 0.005
 
@@ -119,13 +122,24 @@ def open_file(path: Path, limits: Limits) -> Tuned:
 
 
 def candidates(variant: Variant, problem: Gemm, limits: Limits, count: int) -> list[Variant]:
-    """The configurations to try: the entry's, then the best of the space, as `lowlevel advise` ranks them; `count`
-    together."""
+    """The configurations to try: the entry's, then the best of the space, as `lowlevel advise` ranks them, but ties
+    spread; `count` together."""
     points = space.tried(variant.kernel, problem, limits)
-    ranked = [config for config, _ in model.rank(variant.kernel, points, problem, limits)]
+    ranked = model.rank(variant.kernel, points, problem, limits)
     listed = [config for config in points if config in variant.kernel.configs_of(variant.type)]
-    others = [config for config in ranked if config not in listed]
+    others = spread([(config, e.microseconds) for config, e in ranked if config not in listed])
     return [at(variant, config) for config in (*listed, *others)][: max(count, len(listed))]
+
+
+def spread(ranked: Sequence[tuple[Config, float]]) -> list[Config]:
+    """Configurations by their estimates, each later one of a tie by TIE more: what the model cannot tell apart must not
+    fill a list in which others are nearly as good."""
+    before: Counter[float] = Counter()
+    keys = []
+    for config, estimate in ranked:
+        keys.append((estimate * (1 + TIE * before[estimate]), config))
+        before[estimate] += 1
+    return [config for _, config in sorted(keys, key=lambda key: key[0])]
 
 
 def at(variant: Variant, config: Config) -> Variant:

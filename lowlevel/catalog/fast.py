@@ -159,20 +159,30 @@ def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     """Clocks of the busiest SM."""
     area, waves = config["BM"] * config["BN"], ceil_div(*tiles_and_clusters(config, problem, limits))
     store = 2 * area / _STORED
-    clocks = waves * _clocks_of_a_tile(config, problem, store)
+    between = _between_tiles(config, store)
+    clocks = waves * _clocks_of_a_tile(config, _main_loop(config, problem), between, store) - between
     power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
     return clocks * (1 + power) + store + (_CLAIM if config["GPC"] else 0) + (0 if config["PDL"] else _START)
 
 
-def _clocks_of_a_tile(config: Config, problem: Problem, store: float) -> float:
+def _main_loop(config: Config, problem: Problem) -> float:
     copies = max(tile_bytes(config, problem) / _LOADED, _LATENCY / (config["STAGES"] - 1))
     k_block = max(config["BM"] * config["BN"] / 32, copies)
-    main_loop = ceil_div(problem.dimensions["k"], config["BK"]) * k_block
+    return ceil_div(problem.dimensions["k"], config["BK"]) * k_block
+
+
+def _between_tiles(config: Config, store: float) -> float:
+    """The store, too, where nothing hides it."""
     waits = _ONE_BOX if config["STORE_BOXES"] == 1 else 0
     if config["PINGPONG"]:
-        return max(main_loop, (main_loop + store) / 2) + _IN_TURN + waits
-    between = _BETWEEN[config["OVERLAP"]] + waits
-    return max(main_loop + between, store) if config["OVERLAP"] else main_loop + between + store
+        return _IN_TURN + waits
+    return _BETWEEN[config["OVERLAP"]] + waits + (0 if config["OVERLAP"] else store)
+
+
+def _clocks_of_a_tile(config: Config, main_loop: float, between: float, store: float) -> float:
+    if config["PINGPONG"]:
+        return max(main_loop, (main_loop + store) / 2) + between
+    return max(main_loop + between, store)
 
 
 def _rows_fetched(config: Config) -> float:

@@ -69,8 +69,15 @@ def test_the_candidates_of_a_kernel_that_counts_its_clocks_are_the_best_by_its_c
     listed = list(variant.kernel.configs)
     tried = [v.config for v in tune.candidates(variant, problem, H200, 48)]
     assert (tried[: len(listed)], len(tried)) == (listed, 48)
-    advised = [a.variant.config for a in advise.advise(variant, problem, H200)]
-    assert tried[len(listed) :] == [config for config in advised if config not in listed][: 48 - len(listed)]
+    advised = [(a.variant.config, a.estimate.microseconds) for a in advise.advise(variant, problem, H200)]
+    others = tune.spread([(config, us) for config, us in advised if config not in listed])
+    assert tried[len(listed) :] == others[: 48 - len(listed)]
+    assert tried[len(listed)] == next(config for config, _ in advised if config not in listed)
+
+
+def test_ties_do_not_crowd_out_what_is_nearly_as_good():
+    ranked = [*(({"GROUP": group}, 10.0) for group in (8, 4, 16)), ({"BM": 64}, 10.06), ({"BM": 32}, 12.0)]
+    assert [list(c.values()) for c in tune.spread(ranked)] == [[8], [4], [64], [16], [32]]
 
 
 def test_the_fastest_is_found_and_stored_with_all_figures(tuning):
