@@ -193,8 +193,10 @@ def products(rows: Sequence[Row]) -> str:
     headings = ["shape", "type", "layout", "variant", "language", "configuration", "us", "TFLOP/s"]
     headings += ["x cuBLAS", "x best library", "cuBLAS", "best library", "of mma.sync's ceiling"]
     filled = [[f"{v:.1f}" if isinstance(v, float) else ("" if v is None else v) for v in line] for line in lines]
-    align = ("left",) * 6 + ("right",) * 7
-    return tabulate(filled, headings, "github", colalign=align, disable_numparse=True)
+    columns = len(headings) if any(line[-1] for line in filled) else len(headings) - 1  # without a probe, no ceiling
+    align = ("left",) * 6 + ("right",) * (columns - 6)
+    filled = [line[:columns] for line in filled]
+    return tabulate(filled, headings[:columns], "github", colalign=align, disable_numparse=True)
 
 
 def _product(row: Row) -> list[str | float | None]:
@@ -233,6 +235,26 @@ def accuracy(rows: Sequence[Row]) -> str:
     filled = [[("" if value is None else value) for value in line] for line in lines]
     align = ("left",) * 3 + ("right",) * 5
     return tabulate(filled, headings, "github", colalign=align, disable_numparse=True)
+
+
+def launches(rows: Sequence[Row]) -> str:
+    """A line for each product that a kernel was chosen for, beside the fastest library: the ratio with its interval as
+    it is launched, and without programmatic launch where that was measured too."""
+    lines = []
+    for members in grouped([row for row in rows if row.op == "gemm"]).values():
+        best = max((r.tflops for r in members if r.language == "library" and r.tflops), default=None)
+        plain = {r.variant: r for r in members if r.chosen_by == "named" and "PDL=0" in r.config}
+        for row in members:
+            if row.language == "library" or row.chosen_by == "named" or row.status != "ok":
+                continue
+            how = "programmatically" if re.search(r"PDL=[1-9]", row.config) else "plainly"
+            beside = plain.get(row.variant)
+            without = _library_ratio(beside) if beside and how != "plainly" else None
+            known = [shape_text(row), row.dtype, row.layout, row.variant, COLUMNS["us"](row), COLUMNS["TFLOP/s"](row)]
+            lines.append([*known, _present(best, _number(1)), _library_ratio(row), how, without or ""])
+    headings = ["shape", "type", "layout", "variant", "us", "TFLOP/s", "best library", "x best library", "launched"]
+    align = ("left",) * 4 + ("right",) * 4 + ("left", "right")
+    return tabulate(lines, [*headings, "launched plainly"], "github", colalign=align, disable_numparse=True)
 
 
 #: `ahead`: how much one shape may count in a mean, and the sides from which on a shape is a large one.
@@ -278,6 +300,7 @@ VIEWS: dict[str, Callable[[Sequence[Row]], str]] = {
     "ladder": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype == "fp32"], _rate_and_ratio),
     "tensor": lambda rows: matrix([r for r in rows if r.op == "gemm" and r.dtype != "fp32"], _rate_and_ratio),
     "products": products,
+    "launches": launches,
     "ahead": ahead,
     "fp8": lambda rows: accuracy([r for r in rows if r.op == "gemm" and r.dtype == "fp8"]),
     "libraries": lambda rows: matrix(
