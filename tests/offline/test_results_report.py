@@ -171,6 +171,7 @@ def test_products_state_the_share_of_the_ceiling():
     assert [line[5] for line in lines] == ["4x4", "", ""]
     assert lines[1][1] == "fp16, fp16 sums"
     assert [line[-3:-1] for line in lines] == [["50.0", "55.0"], ["", ""], ["", ""]]  # of the same type alone
+    assert "ceiling" not in report.products(listed[:-2])  # no probe, no column for it
 
 
 def test_ahead_counts_a_shape_to_a_limit_and_large_ones_apart():
@@ -188,3 +189,18 @@ def test_ahead_counts_a_shape_to_a_limit_and_large_ones_apart():
          "8192"],
     ]  # fmt: skip
     assert "none" in report.ahead([row(64, 0.99, high=1.01)])
+
+
+def test_launches_put_what_is_launched_plainly_beside_it():
+    def row(variant, ratio, config="", chosen="rule", language="cuda"):
+        names = {"op": "gemm", "variant": variant, "language": language, "dtype": "bf16", "layout": "NT"}
+        return Row(**names, m=64, n=64, k=64, config=config, chosen_by=chosen, status="ok", median_us=2.0,
+                   tflops=30.0 * ratio, vs_best_library=ratio, ratio_low=ratio, ratio_high=ratio)  # fmt: skip
+
+    listed = [row("gemm/25", 1.1, "s8,PDL=1"), row("gemm/25", 0.9, "s8,PDL=0", "named"), row("gemm/27", 0.8, "PDL=0")]
+    listed += [row("library/cublas", 1.0, language="library"), row("library/cublaslt", 0.5, language="library")]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.launches(listed).splitlines()[2:]]
+    assert [line[3:] for line in lines] == [
+        ["gemm/25", "2.0", "33.0", "30.0", "1.100 [1.100, 1.100]", "programmatically", "0.900 [0.900, 0.900]"],
+        ["gemm/27", "2.0", "24.0", "30.0", "0.800 [0.800, 0.800]", "plainly", ""],
+    ]
