@@ -44,11 +44,17 @@ def extras(major, cublas_found, asked=None):
     return wanted
 
 
+def base_python():
+    """The Python that this one's environment was made with, which stays when the environment is made anew: whoever has
+    activated it runs its own."""
+    return getattr(sys, "_base_executable", None) or sys.executable
+
+
 def make_venv(folder):
     """A fresh virtual environment; exits with one line where Python lacks the parts for it."""
     if folder.exists():
         shutil.rmtree(folder)
-    done = subprocess.run([sys.executable, "-m", "venv", str(folder)], capture_output=True, text=True)
+    done = subprocess.run([base_python(), "-m", "venv", str(folder)], capture_output=True, text=True)
     if done.returncode:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         sys.exit(

@@ -1,6 +1,7 @@
 """The project's own files: set-up, words, links, and a wheel that works elsewhere."""
 
 import importlib.util
+import pathlib
 import re
 import subprocess
 import sys
@@ -46,6 +47,19 @@ def test_a_python_without_venv_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(SystemExit, match=r"install python3\.\d+-venv"):
         module.make_venv(tmp_path / "venv")
+
+
+def test_an_environment_is_made_anew_by_who_works_in_it(monkeypatch, tmp_path):
+    """Its own Python is gone by then: that which it was made with makes the next."""
+    module, folder = setup_module_(), tmp_path / "venv"
+    (folder / "bin").mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
+    started = []
+    done = subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(module.subprocess, "run", lambda command, **_: started.append(command) or done)
+    module.make_venv(folder)
+    assert not folder.exists()
+    assert pathlib.Path(started[0][0]).exists()
 
 
 def test_make_help_names_every_target():
