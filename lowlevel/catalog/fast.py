@@ -145,24 +145,33 @@ def owner_in_warpgroups(config: Config, row: int, column: int) -> int:
     return WARPGROUP * group + row % ROWS // 16 * 32 + row % 8 * 4 + column % 8 // 2
 
 
-#: What the rule below counts with. Bytes a clock into an SM, and bytes a clock of its stores; clocks from a copy's
-#: start until its data is there; clocks of a launch before the first product, and of a claim; what a clock grows by for
-#: each row of operands that is fetched for a sum, in long products, where power sets it; what of the rows is fetched
-#: where the clusters of a GPC read them together; how many clocks are long. Read off measurements on an H200; they
-#: weigh configurations against each other, and predict nothing.
-_LOADED, _STORED, _LATENCY, _START, _CLAIM, _PER_ROW, _TOGETHER, _LONG = 64, 32, 1000, 2000, 4000, 25.0, 0.8, 150_000
+#: What the rule below counts with. Bytes a clock into an SM, and bytes a clock that one warpgroup stores, and two;
+#: clocks from a copy's start until its data is there; clocks of a launch that waits for the one before it, and of a
+#: claim; what a clock grows by for each row of operands that is fetched for a sum, in long products, where power sets
+#: it; what of the rows is fetched where the clusters of a GPC read them together; how many clocks are long. Read off
+#: measurements on an H200; they weigh configurations against each other, and predict nothing.
+_LOADED, _STORED, _LATENCY, _START, _CLAIM = 64, (16, 24), 1000, 2000, 4000
+_PER_ROW, _TOGETHER, _LONG = 25.0, 0.8, 150_000
+#: Clocks of every launch before its first copies, and those more until both blocks of a cluster are there.
+_FIRST, _PEER = 2500, 300
 #: Clocks between the last product of a tile and the first of the next: in turn, by OVERLAP; and with one box a warp.
-_IN_TURN, _BETWEEN, _ONE_BOX = 200, (1500, 1000, 1000), 50
+_IN_TURN, _BETWEEN, _ONE_BOX = 200, (500, 1000, 1000), 50
 
 
 def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     """Clocks of the busiest SM."""
     area, waves = config["BM"] * config["BN"], ceil_div(*tiles_and_clusters(config, problem, limits))
-    store = 2 * area / _STORED
+    store = 2 * area / _STORED[sharers(config) - 1]
     between = _between_tiles(config, store)
     clocks = waves * _clocks_of_a_tile(config, _main_loop(config, problem), between, store) - between
     power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
-    return clocks * (1 + power) + store + (_CLAIM if config["GPC"] else 0) + (0 if config["PDL"] else _START)
+    return clocks * (1 + power) + store + _clocks_of_the_start(config, problem)
+
+
+def _clocks_of_the_start(config: Config, problem: Problem) -> float:
+    """Those of the launch, until a first tile of A and B is there."""
+    peer, claim = _PEER if cluster_size(config) > 1 else 0, _CLAIM if config["GPC"] else 0
+    return _FIRST + tile_bytes(config, problem) / _LOADED + peer + claim + (0 if config["PDL"] else _START)
 
 
 def _main_loop(config: Config, problem: Problem) -> float:

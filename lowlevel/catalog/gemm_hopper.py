@@ -47,7 +47,8 @@ _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_
 
 
 _SMALL = {"CONSUMERS": 1, "PDL": 1}
-#: Clusters of 2 x 1 share B and run along n; those of 1 x 2 share A and run along m.
+#: Clusters of 2 x 1 share B and run along n; those of 1 x 2 share A and run along m. Blocks alone whose consumers share
+#: a tile are for a tile an SM: an edge leaves no half of a pair without work, and nobody waits for a turn.
 FAST = (
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
     fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
@@ -58,6 +59,9 @@ FAST = (
     fast_config((128, 128), 6, (2, 1), PINGPONG=1, PDL=1),
     fast_config((128, 144), 4, PINGPONG=1, PDL=1),
     fast_config((128, 144), 4, PINGPONG=1, STORE_BOXES=1, PDL=1),
+    fast_config((128, 192), 5, STORE_BOXES=1, OVERLAP=1, PDL=1),
+    fast_config((128, 160), 4, STORE_BOXES=1, OVERLAP=1, PDL=1),
+    fast_config((128, 128), 6, OVERLAP=1, PDL=1),
     fast_config((64, 128), 8, **_SMALL),
     fast_config((64, 64), 8, **_SMALL),
 )

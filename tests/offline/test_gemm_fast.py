@@ -5,15 +5,17 @@ import random
 import numpy as np
 import pytest
 
-from lowlevel import catalog, gpc, hardware
+from lowlevel import catalog, gpc, hardware, paths
 from lowlevel.catalog import fast, space
 from lowlevel.catalog.entry import Variant
 from lowlevel.dtypes import BF16
 from lowlevel.errors import LowlevelError
 from lowlevel.problems.gemm import Gemm
 from lowlevel.toolchain.build import build_all
+from lowlevel.tuned import Tuned
 
 H200, H100_PCIE = hardware.find("H200"), hardware.find("H100 PCIe")
+SHIPPED = paths.tuned_root() / "h200.json"
 FAST = next(k for k in catalog.kernels() if k.label == "cuda:gemm/25_fast")
 BASE = {
     "BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "CONSUMERS": 2, "PINGPONG": 0, "CLUSTER_M": 2, "CLUSTER_N": 1,
@@ -150,6 +152,8 @@ def test_the_host_asks_what_a_block_may_have(monkeypatch, function, numbers, rul
         ((16384, 16384, 16384), (256, 192), 0),
         ((2048, 2304, 768), (128, 144), 1),
         ((4096, 14336, 4096), (128, 256), 0),
+        ((4096, 4096, 128), (256, 128), 0),
+        ((8192, 8192, 1024), (128, 192), 1),
     ],
 )
 def test_the_rule_takes_what_was_fastest_on_an_h200(shape, tile, in_turn, layout):
@@ -157,6 +161,48 @@ def test_the_rule_takes_what_was_fastest_on_an_h200(shape, tile, in_turn, layout
     config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
     assert ((config["BM"], config["BN"]), config["PINGPONG"]) == (tile, in_turn)
     assert space.fits(FAST, config, problem, H200) is None
+
+
+@pytest.mark.parametrize("kernel", [k for k in catalog.kernels() if k.clocks], ids=lambda k: k.label)
+def test_of_what_was_tried_on_an_h200_the_rule_takes_the_fastest(kernel):
+    """Of the entry's configurations, up to what one run differs from another."""
+    for choice in Tuned.load(SHIPPED).choices:
+        type_ = next((t for t in kernel.types if t.name == choice.type), None)
+        if choice.kernel == kernel.label and type_:
+            configs, ratios = _tried(choice, [config for config in kernel.configs if not config.get("PROMOTE")])
+            found = kernel.choose(configs, Gemm(*choice.shape, type_, choice.layout), H200)
+            assert ratios[found] > 0.99 * max(ratios), (choice.shape, choice.layout)
+
+
+def _tried(choice, configs):
+    """Those of the configurations that were tried, and their ratios to the reference in the last pass of each."""
+    last = [[f.vs_reference for f in choice.tried if f.status == "ok" and f.config == config] for config in configs]
+    return [c for c, found in zip(configs, last, strict=True) if found], [found[-1] for found in last if found]
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [((2688, 1152, 576), (128, 192)), ((2344, 928, 1824), (128, 160)), ((301, 5016, 522), (128, 128))],
+)
+def test_where_each_sm_has_a_tile_the_rule_takes_blocks_alone_that_share_it(shape, tile):
+    problem = Gemm(*shape, BF16, "NT")
+    config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
+    assert ((config["BM"], config["BN"]), config["PINGPONG"], fast.cluster_size(config)) == (tile, 0, 1)
+    tiles, at_once = fast.tiles_and_clusters(config, problem, H200)
+    assert 0.75 * at_once < tiles <= at_once
+
+
+def test_who_stores_alone_takes_longer_and_who_waits_for_a_peer_starts_later():
+    """A tile an SM of 128 x 128; then many."""
+    shared = BASE | {"BN": 128, "STAGES": 6, "CLUSTER_M": 1}
+    in_turn = shared | {"PINGPONG": 1, "OVERLAP": 0}
+    few, many = Gemm(1408, 1536, 576, BF16, "NT"), cube(8192)
+    assert fast.tiles_and_clusters(shared, few, H200) == (132, 132)
+    last_stores = 2 * 128 * 128 / 16 - 2 * 128 * 128 / 24
+    assert fast.fast_clocks(in_turn, few, H200) - fast.fast_clocks(shared, few, H200) == pytest.approx(last_stores)
+    assert fast.fast_clocks(in_turn, many, H200) < fast.fast_clocks(shared, many, H200)
+    small_pair = SMALL | {"CLUSTER_M": 2}
+    assert fast.fast_clocks(SMALL, cube(512), H200) < fast.fast_clocks(small_pair, cube(512), H200)
 
 
 def test_the_count_of_clocks_prefers_neighbours_that_share_what_the_cluster_does_not():
