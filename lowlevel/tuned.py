@@ -25,6 +25,9 @@ from lowlevel.shape_class import distance, shape_class
 from lowlevel.toolchain import cache
 
 SCHEMA = 1
+#: What a class's choice may cost, in clocks of the rule's by the kernel's own count: further off the count was at no
+#: shape that was tuned.
+CLEARLY = 1.05
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,9 @@ def configuration(kernel: Kernel, type_: Type, layout: str, problem: Gemm, limit
     A stored choice counts for kernels with a tuning space, in this order, the user's own before the shipped one each
     time: this GPU and exactly this shape, `tuned (exact)`; the nearest shape of the same class, `tuned (class)`; the
     same two of the nearest GPU of this architecture, `tuned (H200)`. A choice that the kernel or this GPU no longer
-    admits is passed over. A type of which there is nothing takes what another of the same sizes has, fp16 bf16's:
-    `tuned (exact, bf16)`.
+    admits is passed over. So is a class's where the kernel counts clocks and finds what its rule takes clearly faster:
+    the last wave of one shape is full, that of another a tile. A type of which there is nothing takes what another of
+    the same sizes has, fp16 bf16's: `tuned (exact, bf16)`.
     """
     for tried in (type_, *_alike(kernel, type_)) if kernel.space else ():
         if found := _stored(kernel, tried.name, layout, problem, limits):
@@ -186,9 +190,18 @@ def _stored(kernel: Kernel, type_: str, layout: str, problem: Gemm, limits: Limi
         if exact and all(file.sms == limits.sms for file in files):  # elsewhere its waves would be others
             return exact[0].config, said or "tuned (exact)"
         for found in choices:
-            if close := [c for c in found if c.shape_class == wanted]:
+            close = [c for c in found if c.shape_class == wanted]
+            if close := [c for c in close if not _clearly_slower(kernel, c.config, problem, limits)]:
                 return min(close, key=lambda c: distance(c.shape, shape)).config, said or "tuned (class)"
     return None
+
+
+def _clearly_slower(kernel: Kernel, config: Config, problem: Gemm, limits: Limits) -> bool:
+    """Whether the kernel's own count finds what would be taken without a stored choice faster by more than it errs."""
+    if not kernel.clocks:
+        return False
+    other, _ = untuned(kernel, problem, limits)
+    return kernel.clocks(config, problem, limits) > CLEARLY * kernel.clocks(other, problem, limits)
 
 
 def _in_order(limits: Limits) -> Iterator[tuple[list[Tuned], str]]:

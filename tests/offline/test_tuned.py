@@ -16,6 +16,7 @@ from lowlevel.shape_class import shape_class
 H200, H100, PCIE, A100 = (hardware.find(name) for name in ("H200", "H100 SXM", "H100 PCIe", "A100"))
 (TILE,) = select(["gemm/08_warp_tile"])
 CUBE = Gemm(4096, 4096, 4096, FP32)
+SHIPPED = tuned.paths.tuned_root() / "h200.json"
 RULE = dict(TILE.suited(CUBE, H200).config)
 
 
@@ -99,6 +100,49 @@ def test_a_type_without_choices_takes_those_of_another_of_its_sizes(store):
     assert said(FP16, "NN") in ("rule", "model")
 
 
+@pytest.fixture
+def fast_choice(store):
+    """A kernel that counts clocks, and a stored choice for 2048 cubed, what was fastest there: 128 tiles of a pair, two
+    waves."""
+    fast = next(v for v in select(["cuda:gemm/25_fast"]) if (v.type, v.layout) == (BF16, "NT"))
+    config = next(c for c in fast.kernel.configs if c["BM"] == c["BN"] == 128 and c["PINGPONG"])
+    config = {**config, "CLUSTER_M": 1, "CLUSTER_N": 2, "GROUP": 16}
+    class_ = shape_class(Gemm(2048, 2048, 2048, BF16, "NT"), H200)
+    choice = tuned.Choice(fast.kernel.label, "bf16", "NT", (2048, 2048, 2048), class_, config, config)
+    store(choice)
+    return fast, choice
+
+
+def test_a_classs_choice_counts_where_the_kernels_count_finds_nothing_clearly_faster(fast_choice, monkeypatch):
+    fast, choice = fast_choice
+
+    def found(m, n, k, limits=H200):
+        found = fast.suited(Gemm(m, n, k, BF16, "NT"), limits)
+        return found.config == choice.config, found.chosen_by
+
+    assert found(2048, 2048, 1920) == (True, "tuned (class)")
+    assert found(2344, 928, 1824) == (False, "rule")  # 76 tiles: two waves, where others need one
+    assert found(2344, 928, 1824, H100) == (False, "rule")
+    monkeypatch.setattr(tuned, "CLEARLY", 2.0)
+    tuned.forget()
+    assert found(2344, 928, 1824) == (True, "tuned (class)")
+
+
+def test_an_exact_choice_counts_whatever_the_count_says(fast_choice, store):
+    fast, choice = fast_choice
+    shape = (2344, 928, 1824)
+    store(dataclasses.replace(choice, shape=shape))
+    assert fast.suited(Gemm(*shape, BF16, "NT"), H200).chosen_by == "tuned (exact)"
+
+
+def test_of_a_class_the_nearest_that_is_not_clearly_slower(fast_choice, store):
+    fast, choice = fast_choice
+    near, far = (dataclasses.replace(choice, shape=shape) for shape in ((2304, 928, 1824), (2048, 2048, 3072)))
+    store(near, dataclasses.replace(far, config=dict(far.config, BN=160, STAGES=4, CLUSTER_N=1)))
+    found = fast.suited(Gemm(2344, 928, 1824, BF16, "NT"), H200)
+    assert (found.config["BN"], found.chosen_by) == (160, "tuned (class)")
+
+
 def test_another_gpu_of_the_architecture(store):
     large = Gemm(5120, 5120, 5120, FP32)
     store(choice(5120, 5120, 5120, STAGES=4), mine=False)
@@ -150,6 +194,14 @@ def test_what_is_saved_is_loaded(tmp_path):
     (tmp_path / "blocked").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
         file.save(tmp_path / "blocked" / "x.json")
+
+
+def test_no_winner_on_an_h200_is_clearly_behind_by_its_kernels_count():
+    for choice in tuned.Tuned.load(SHIPPED).choices:
+        kernel = select([choice.kernel])[0].kernel
+        type_ = next(t for t in kernel.types if t.name == choice.type)
+        problem = Gemm(*choice.shape, type_, choice.layout)
+        assert not tuned._clearly_slower(kernel, choice.config, problem, H200), choice.key
 
 
 BROKEN = {
