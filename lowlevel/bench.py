@@ -40,6 +40,7 @@ MEASURE_DEADLINE_S = 90.0
 #: What a protocol says of several processes.
 _SEVERAL = {
     "turns": "one process after the other, problem by problem; each verifies before and after its rounds",
+    "orders": "of the rounds, others in each process",
     "reference": "made by the first process",
     "library_algorithms": "chosen in the first process",
     "interval": "bootstrap over processes and their rounds",
@@ -334,7 +335,8 @@ class Bench:
         right = {name: binary for name, binary in members.items() if rows[name].status == "ok"}
         if group.problem.operation == "probe" or not right:
             return {}
-        return self._measure(group, rows, right, frozenset(checked), budget_s, progress, choices)
+        options = replace(self.timing(budget_s), seed=len(before))  # each process its own orders of the rounds
+        return self._measure(group, rows, right, frozenset(checked), options, progress, choices)
 
     def _describe(self, row: Row, variant: Variant, problem: Problem, binary: Binary) -> None:
         """What the compiler says of it; of several launches, the largest."""
@@ -369,12 +371,11 @@ class Bench:
         rows: Mapping[str, Row],
         members: dict[str, Binary | None],
         checked: frozenset[str],
-        budget_s: float,
+        options: Options,
         progress: RowProgress,
         choices: Mapping[str, int],
     ) -> Mapping[str, Measurement]:
         """Times the members. One that hangs or fails is marked, and the others start again without it."""
-        options = self.timing(budget_s)
         while members:
             running, measured = next(iter(members)), {}
             try:

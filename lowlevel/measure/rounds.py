@@ -21,16 +21,21 @@ from lowlevel.measure.timers import Train, estimate_us, make_timer, units_for
 from lowlevel.problems.base import Problem
 from lowlevel.verify import POISON, Checker
 
-#: From this much work on, a segment is 50 ms: a shorter one runs on the clock that the contender before it left.
+#: From this much work on, a segment is a long one: a shorter one runs on the clock that the contender before it left.
 LARGE_FLOPS = 2 * 4096**3
+SHORT_MS, LONG_MS = 20.0, 50.0
 _PAUSE_S = 0.04
+#: So long work of that size runs before its first round, untimed: verifying has left the chip cool, and the clock needs
+#: as long to come down to what power allows.
+_WARM_S = 0.25
 #: The two heats among a library's algorithms.
 _HEAT_ROUNDS, _FINALISTS, _FINAL_ROUNDS = 3, 3, 7
 
 
 @dataclass(frozen=True)
 class Options:
-    """budget_s: seconds of rounds for the group. noise: stop when every median is known this well, relatively.
+    """budget_s: seconds of rounds for the group. noise: stop when every median is known this well, relatively. seed: of
+    the orders in which the rounds run.
 
     cool: a pause before each segment, so that it starts on a cool chip; else sustained, with no pause.
     """
@@ -134,7 +139,7 @@ class _Lane:
 
 def segment_ms(problem: Problem) -> float:
     large = problem.flops >= LARGE_FLOPS or problem.bytes >= 2**28
-    return 50.0 if large else 20.0
+    return LONG_MS if large else SHORT_MS
 
 
 def measure_group(
@@ -159,6 +164,8 @@ def measure_group(
         for contender in contenders:
             yield "running", contender.name
             lanes.append(_prepare(device, problem, contender, rotation, options, checker, choices or {}))
+        if not options.cool and segment_ms(problem) > SHORT_MS:
+            yield from _warm(lanes)
         began = time.perf_counter()
         with Monitor(getattr(device, "uuid", "")) as monitor:
             yield from _race(lanes, options, probe, monitor)
@@ -225,6 +232,16 @@ def _heat(timers: Mapping, indices: list[int], milliseconds: float, rounds: int)
             units = units_for(timer, estimate, milliseconds)
             times[index].append(timer.segment(units, units // 2))
     return sorted(times, key=lambda index: median(times[index]))
+
+
+def _warm(lanes: list[_Lane]) -> Iterator[tuple]:
+    """Segments of all in turn, untimed, for _WARM_S."""
+    began = time.perf_counter()
+    for lane in itertools.cycle(lanes):
+        if time.perf_counter() - began >= _WARM_S:
+            return
+        yield "running", lane.contender.name
+        lane.timer.segment(lane.units, 0)
 
 
 def _race(lanes: list[_Lane], options: Options, probe: ClockProbe, monitor: Monitor) -> Iterator[tuple]:

@@ -100,6 +100,20 @@ def test_every_round_has_each_contender_once_and_orders_differ(measured):
     assert len(set(orders)) > 3
 
 
+def test_large_work_runs_untimed_before_its_first_round(measured, monkeypatch):
+    """Until the clock has come down; not where each segment is to start on a cool chip."""
+    before = {}
+    for name, options in (("small", {}), ("large", {}), ("cool", {"cool": True})):
+        monkeypatch.setattr(rounds, "SHORT_MS", 0.5 if name == "small" else 0.1)
+        ticks = itertools.count()
+        monkeypatch.setattr(rounds.time, "perf_counter", lambda ticks=ticks: 0.1 * next(ticks))
+        result, events = measured([FakeContender(one, copy, 300.0) for one in "ab"], **options)
+        first = next(i for i, event in enumerate(events) if event[0] == "round")
+        before[name] = first - 4  # two were prepared, and two ran in the first round
+        assert len(result["a"].times_us) == 8
+    assert before == {"small": 0, "large": 2, "cool": 0}
+
+
 def test_a_quiet_group_stops_early_and_a_noisy_one_goes_on(measured):
     quiet, _ = measured([FakeContender("a", copy, 300.0)])
     noise = np.random.default_rng(1)

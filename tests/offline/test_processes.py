@@ -64,6 +64,19 @@ def processes(gpu, monkeypatch):  # noqa: F811
     return Processes(monkeypatch, gpu)
 
 
+def test_each_process_has_orders_of_its_own(processes, tmp_path, monkeypatch):
+    """Who ran before whom moves a rate: the same orders again would make a habit of it."""
+    seeds, measure = [], gpu_worker.measure
+
+    def noted(problem, members, options, *rest):
+        seeds.append(options.seed)
+        yield from measure(problem, members, options, *rest)
+
+    monkeypatch.setattr(gpu_worker, "measure", noted)
+    run(tmp_path, processes=3)
+    assert seeds == [0, 1, 2]
+
+
 def test_each_process_verifies_and_times_and_the_rows_are_over_all(processes, tmp_path):
     processes.speeds = {0: 1.0, 1: 1.1, 2: 1.3}
     code, saved, text = run(tmp_path, processes=3)
