@@ -74,7 +74,8 @@ class BenchOptions:
 
 
 def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
-    """Runs what `options` name, prints the tables, saves the rows. Returns 0, or 1 when a row is not ok.
+    """Runs what `options` name, prints the tables, saves the rows. Returns 0, or 1 when a row is not ok or all are
+    skipped.
 
     Raises UsageError or MissingError for what cannot be started. On Ctrl-C or SIGTERM the rows measured so far are
     printed and saved before KeyboardInterrupt passes on.
@@ -101,7 +102,11 @@ def run_bench(options: BenchOptions, out: TextIO | None = None) -> int:
             if path and not options.resume:
                 results.keep_previous(path)
             finish(rows, bench, path, options, out)
-            failed = failed or any(row.status not in ("ok", "skipped") for row in bench.found(rows).rows)
+            states = {row.status for row in bench.found(rows).rows}
+            failed = failed or bool(states - {"ok", "skipped"})
+            if states == {"skipped"}:
+                print("lowlevel: nothing was measured: every row is skipped, for the reason in it", file=sys.stderr)
+                failed = True
     return int(failed)
 
 

@@ -310,3 +310,19 @@ def test_results_go_to_the_gpus_folder():
     assert bench.result_path(BenchOptions(json_path=Path("x.json")), suite.Suite("main", "", 1.0), limits) == Path(
         "x.json"
     )
+
+
+def test_a_bench_of_nothing_is_told(gpu, tmp_path, monkeypatch, capsys):
+    """As `build` and `verify` of nothing."""
+    real = bench.Bench.run
+
+    def skipped(self, path=None):
+        rows = real(self, path)
+        for row in rows:
+            row.status = "skipped"
+        return rows
+
+    monkeypatch.setattr(bench.Bench, "run", skipped)
+    code, _, _ = run(tmp_path)
+    assert code == 1
+    assert "nothing was measured" in capsys.readouterr().err
