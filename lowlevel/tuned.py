@@ -180,12 +180,15 @@ def _stored(kernel: Kernel, type_: str, layout: str, problem: Gemm, limits: Limi
     shape, wanted = (problem.m, problem.n, problem.k), shape_class(problem, limits)
 
     def usable(choice: Choice) -> bool:
-        same = (choice.kernel, choice.type, choice.layout) == (kernel.label, type_, layout)
         numbers = set(choice.config) == set(kernel.configs[0])
-        return same and numbers and not space.refusal(kernel, choice.config, problem, limits)
+        return numbers and not space.refusal(kernel, choice.config, problem, limits)
+
+    def mine(file: Tuned) -> list[Choice]:
+        found = [c for c in file.choices if (c.kernel, c.type, c.layout) == (kernel.label, type_, layout)]
+        return [replace(choice, config=kernel.completed(choice.config)) for choice in found]
 
     for files, said in _in_order(limits):
-        choices = [[c for c in file.choices if usable(c)] for file in files]
+        choices = [[c for c in mine(file) if usable(c)] for file in files]
         exact = [c for found in choices for c in found if c.shape == shape]
         if exact and all(file.sms == limits.sms for file in files):  # elsewhere its waves would be others
             return exact[0].config, said or "tuned (exact)"

@@ -66,7 +66,7 @@ def unlisted(name: str) -> Variant | None:
         if not name.startswith(kernel.label + "["):
             continue
         words = name.removeprefix(kernel.label + "[").removesuffix("]").split(",")
-        config = read_config(words, tuple(kernel.configs[0]))
+        config = read_config(words, tuple(kernel.configs[0]), kernel.optional)
         for (type_, layout), epilogue in itertools.product(kernel.products(), kernel.epilogues):
             variant = Variant(kernel, type_, layout, config or {}, epilogue)
             if config is None or variant.listed or variant.name != name:

@@ -111,7 +111,8 @@ class Kernel:
     where it is not always the first. clocks: of the busiest SM in a configuration, where the cost model knows too
     little of the kernel to rank them; with it goes waves: (tiles of a cluster, clusters that are there at once and take
     them in turn). space: the values of each number that tuning tries. admits: which of their
-    products the kernel can have, kept in `catalog/space.py`.
+    products the kernel can have, kept in `catalog/space.py`. optional: numbers that names and stored choices leave out
+    at these values, since there were names and choices before there were the numbers.
     """
 
     language: str
@@ -137,6 +138,7 @@ class Kernel:
     waves: Sized | None = None
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     admits: Admits | None = None
+    optional: Config = field(default_factory=dict)
 
     @property
     def operation(self) -> str:
@@ -190,6 +192,11 @@ class Kernel:
         """The entry's configurations for a type, the default first."""
         return self.type_configs.get(type_.name, self.configs)
 
+    def completed(self, config: Config) -> Config:
+        """With the optional numbers that it leaves out, in the entry's order."""
+        whole = {**self.optional, **config}
+        return {name: whole.pop(name) for name in self.configs[0] if name in whole} | whole
+
     def all_variants(self) -> Iterator[Variant]:
         """Every point of the axes: configurations and epilogues too."""
         for type_, layout in self.products():
@@ -216,8 +223,9 @@ class Variant:
 
     @property
     def config_text(self) -> str:
-        """`128x256x32,s4`: the tile, the stages, then whatever else the configuration sets, as NAME=value."""
-        rest = dict(self.config)
+        """`128x256x32,s4`: the tile, the stages, then whatever else the configuration sets, as NAME=value, but
+        optional numbers."""
+        rest = {name: n for name, n in self.config.items() if self.kernel.optional.get(name) != n}
         tile = [rest.pop(name) for name in ("BM", "BN", "BK") if name in rest]
         parts = ["x".join(map(str, tile))] if tile else []
         if "STAGES" in rest:
@@ -269,12 +277,13 @@ class Variant:
         return replace(self, config=config, chosen_by=chosen_by)
 
 
-def read_config(words: Sequence[str], numbers: Sequence[str]) -> Config | None:
+def read_config(words: Sequence[str], numbers: Sequence[str], optional: Config | None = None) -> Config | None:
     """`Variant.config_text`, split at its commas, back into a configuration of `numbers`, in their order.
 
-    Other words are passed over. None unless each number has a value and there are no more.
+    Other words are passed over. None unless each number has a value, of the text or else an optional one's, and there
+    are no more.
     """
-    found: dict[str, str] = {}
+    found = {name: str(value) for name, value in (optional or {}).items()}
     for word in words:
         name, equals, value = word.partition("=")
         if equals:

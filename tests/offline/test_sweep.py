@@ -42,9 +42,21 @@ class TestNames:
         for kernel in catalog.kernels():
             for config in kernel.configs:
                 text = Variant(kernel, kernel.types[0], "", config).config_text
-                found = read_config(text.split(",") if text else [], tuple(config))
+                found = read_config(text.split(",") if text else [], tuple(config), kernel.optional)
                 assert found == config
                 assert list(found) == list(config)
+
+    def test_a_name_leaves_out_an_optional_number_at_its_value(self, monkeypatch):
+        """A number that came later: names of before stand for the value that does what was done before."""
+        before = catalog.find(LISTED).kernel
+        later = replace(before, configs=tuple({**c, "CUT": n} for c in before.configs for n in (1, 2)))
+        later = replace(later, optional={"CUT": 1})
+        monkeypatch.setattr(catalog, "kernels", lambda: (later,))
+        for name, cut in ((LISTED, 1), (OTHER, 1), (OTHER.replace("]", ",CUT=2]"), 2)):
+            assert (catalog.find(name).name, catalog.find(name).config["CUT"]) == (name, cut)
+        assert list(catalog.find(OTHER).config) == list(later.configs[0])
+        with pytest.raises(UsageError, match="no variant"):
+            catalog.find(OTHER.replace("]", ",CUT=1]"))  # a variant has one name
 
     def test_numbers_that_are_not_listed_are_found(self):
         variant = catalog.find(OTHER)

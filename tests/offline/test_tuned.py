@@ -177,6 +177,18 @@ def test_a_choice_that_no_longer_fits_is_passed_over(store):
     assert stages()[1] == "rule"
 
 
+def test_a_choice_of_before_a_number_has_it_at_its_optional_value(store):
+    store(choice(4096, 4096, 4096, STAGES=4))
+    later = dataclasses.replace(
+        TILE.kernel, configs=tuple({"CUT": 1, **c} for c in TILE.kernel.configs), optional={"CUT": 1}
+    )
+    found = Variant(later, FP32, "NN", later.configs[0]).suited(CUBE, H200)
+    assert found.chosen_by == "tuned (exact)"
+    assert list(found.config.items()) == list({"CUT": 1, **config(STAGES=4)}.items())
+    plain = dataclasses.replace(later, optional={})
+    assert Variant(plain, FP32, "NN", plain.configs[0]).suited(CUBE, H200).chosen_by == "rule"
+
+
 def test_a_named_configuration_stays(store):
     store(choice(4096, 4096, 4096, STAGES=4))
     named = dataclasses.replace(TILE, chosen_by="named")
