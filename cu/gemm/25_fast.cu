@@ -21,6 +21,8 @@
 //           GPC             1, 2: clusters of a GPC take neighbouring tiles, gpc_claim.cuh; 2: also those left over
 //                           when every GPC has eight
 //           PDL             1: the launch begins while the kernel before it ends
+//           SPLITS          slices that a tile's k-blocks are cut into, each an item of work for a cluster like a whole
+//                           tile: for tiles too few to keep all clusters busy. With OVERLAP = 0
 //
 // Threads   CONSUMERS warpgroups; then the producer, one thread of a warp. Where sums need more registers than an equal
 //           share, the producer is a warpgroup too, so that it can hand its registers over.
@@ -29,6 +31,9 @@
 // Barriers  full[stage]    one arrival, of the producer, and the tiles' bytes, from this block's copies and its peer's
 //           empty[stage]   one arrival of each warp that reads the stage, in both blocks of a cluster: either may fill
 //           Both blocks of a cluster take the same tiles in the same order, so a peer is at most a ring ahead.
+// Memory    workspace: counters of claimed places, and where slices meet, their counts and sums: slice_sums.cuh. Counts
+//           are zero before and after. Who sums up has been told of operands, which the producer asks for when the
+//           launch before has ended: so nobody uses what that one still does.
 // Tails     TMA reads zeros beyond the edge and does not write there. Rows of A and B that it cannot read have been
 //           copied to rows that it can (repack.cuh); rows of C that it cannot write the warps write themselves.
 // Limit     Power at 4096 and above, where the clock falls with what is drawn. Below 1024 the launch.
@@ -38,7 +43,7 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap map_B,
-     const __grid_constant__ TensorMap map_C, Output* __restrict__ C, int M, int N, int K, int ldc, int* counters,
+     const __grid_constant__ TensorMap map_C, Output* __restrict__ C, int M, int N, int K, int ldc, int* workspace,
      const unsigned char* __restrict__ gpc_of_sm, Epilogue epilogue) {
-    run_block(map_A, map_B, map_C, C, M, N, K, ldc, counters, gpc_of_sm, epilogue, consume_tiles);
+    run_block(map_A, map_B, map_C, C, M, N, K, ldc, workspace, gpc_of_sm, epilogue, consume_tiles);
 }

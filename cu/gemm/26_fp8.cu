@@ -14,7 +14,7 @@
 //                           128, 256 ..: k that a partial sum takes in before it is added to the sum in fp32
 // Registers with PROMOTE    sums of all the rows of a warpgroup, and partial ones of 64 rows: blocks of 64 rows take
 //                           turns with those. 128 x 192 or 256 x 128 shared by two warpgroups: 192 a thread, both
-// Threads, shared memory, barriers, tails: as in 25_fast.cu.
+// Threads, shared memory, barriers, memory, tails: as in 25_fast.cu. SPLITS goes without PROMOTE.
 // Limit     Power, as there. With PROMOTE a warpgroup's products stop while it adds: the other's must fill the gap, so
 //           there are two, which share a tile and keep no order.
 
@@ -54,11 +54,11 @@ __device__ __forceinline__ void add_span(Block (&sums)[BLOCKS], Reader& reader) 
 }
 
 // Consumers that share a tile, their sums in fp32.
-__device__ __forceinline__ void consume_promoted(Reader reader, Writer writer, Work work, int k_blocks) {
+__device__ __forceinline__ void consume_promoted(Reader reader, Writer writer, Work work) {
     while (work.inside()) {
         Block sums[BLOCKS] = {};
 #pragma unroll 1
-        for (int k_block = 0; k_block < k_blocks; k_block += SPAN) add_span(sums, reader);
+        for (int k_block = 0; k_block < work.k_blocks; k_block += SPAN) add_span(sums, reader);
 #pragma unroll
         for (int block = 0; block < BLOCKS; ++block) writer.store_block(sums[block], block, work.m, work.n);
         work.next(1);
@@ -67,15 +67,15 @@ __device__ __forceinline__ void consume_promoted(Reader reader, Writer writer, W
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap map_B,
-     const __grid_constant__ TensorMap map_C, Output* __restrict__ C, int M, int N, int K, int ldc, int* counters,
+     const __grid_constant__ TensorMap map_C, Output* __restrict__ C, int M, int N, int K, int ldc, int* workspace,
      const unsigned char* __restrict__ gpc_of_sm, const float* scale_a, const float* scale_b, Epilogue epilogue) {
-    const auto consumers = [=](Reader reader, Writer writer, Work work, int k_blocks, int group) {
+    const auto consumers = [=](Reader reader, Writer writer, Work work, int group) {
         if (PDL) wait_for_prerequisites();  // the kernel before may have written the scales
         writer.epilogue.alpha *= *scale_a * *scale_b;
         if constexpr (PROMOTE)
-            consume_promoted(reader, writer, work, k_blocks);
+            consume_promoted(reader, writer, work);
         else
-            consume_tiles(reader, writer, work, k_blocks, group);
+            consume_tiles(reader, writer, work, group);
     };
-    run_block(map_A, map_B, map_C, C, M, N, K, ldc, counters, gpc_of_sm, epilogue, consumers);
+    run_block(map_A, map_B, map_C, C, M, N, K, ldc, workspace, gpc_of_sm, epilogue, consumers);
 }

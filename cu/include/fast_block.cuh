@@ -8,6 +8,7 @@
 #include "gpc_claim.cuh"
 #include "mbarrier.cuh"
 #include "programmatic.cuh"
+#include "slice_of_k.cuh"
 #include "stage_reader.cuh"
 #include "stage_ring.cuh"
 #include "tma_tile.cuh"
@@ -43,6 +44,7 @@ static_assert(BM == 64 * SHARERS * BLOCKS && BLOCKS <= 2, "one or two blocks of 
 static_assert(CLUSTER <= 2 && (GPC == 0 || CLUSTER == 2), "a peer at most; columns of a GPC are of pairs");
 static_assert(!PINGPONG || (CONSUMERS == 2 && OVERLAP == 0), "two take turns, and hide each other's stores");
 static_assert(OVERLAP != 2 || BLOCKS == 2, "an upper block and a lower");
+static_assert(SPLITS == 1 || (OVERLAP == 0 && PROMOTE == 0), "sums of slices meet as a whole");
 
 // Shared memory, as addresses.
 struct Shared {
@@ -59,14 +61,17 @@ struct Shared {
     }
 };
 
-// The tiles that this block multiplies, one after another. There is one at least: the host launches no more clusters.
+// What this block multiplies, item after item: tiles, or slices of them. There is one at least: the host launches no
+// more clusters. Slice 0 of all tiles comes first, then slice 1 of all: items multiplied at about the same time are
+// neighbouring tiles over the same k, which share operands. Slices of one tile share none.
 struct Work {
-    int M, N, number, step, end;  // numbers of tiles of the cluster: now, from one to the next, of none any more
-    int m, n;                     // first row and column of this block's tile
+    int M, N, k_blocks;     // of a tile
+    int number, step, end;  // numbers of items of the cluster: now, from one to the next, of none any more
+    int m, n;               // first row and column of this block's tile
 
-    __device__ __forceinline__ Work(int M, int N, int place) : M(M), N(N) {
-        const int clusters = gridDim.x / CLUSTER, tiles = order().count();
-        const Share share = GPC == 2 ? share_in_columns(place, clusters, tiles) : share_in_turn(place, clusters, tiles);
+    __device__ __forceinline__ Work(int M, int N, int k_blocks, int place) : M(M), N(N), k_blocks(k_blocks) {
+        const int clusters = gridDim.x / CLUSTER, items = tiles() * SPLITS;
+        const Share share = GPC == 2 ? share_in_columns(place, clusters, items) : share_in_turn(place, clusters, items);
         number = share.first;
         step = share.step;
         end = share.end;
@@ -77,25 +82,42 @@ struct Work {
         return {(M + BM * CLUSTER_M - 1) / (BM * CLUSTER_M), (N + BN * CLUSTER_N - 1) / (BN * CLUSTER_N)};
     }
 
+    // Tiles of a cluster in all; the item's tile, and its slice or that of the item `ahead` further.
+    __device__ __forceinline__ int tiles() const { return order().count(); }
+    __device__ __forceinline__ int tile() const { return SPLITS > 1 ? number % tiles() : number; }
+    __device__ __forceinline__ int slice(int ahead = 0) const {
+        return SPLITS > 1 ? (number + ahead * step) / tiles() : 0;
+    }
+
+    // The k-blocks to multiply, and how many they are.
+    __device__ __forceinline__ Slice k_slice(int ahead = 0) const {
+        if constexpr (SPLITS > 1) return slice_of_blocks(slice(ahead), k_blocks);
+        return {0, k_blocks};
+    }
+    __device__ __forceinline__ int count_k_blocks(int ahead = 0) const {
+        const Slice slice = k_slice(ahead);
+        return slice.end - slice.first;
+    }
+
     __device__ __forceinline__ bool has(int ahead) const { return number + ahead * step < end; }
     __device__ __forceinline__ bool inside() const { return number < end; }
 
-    __device__ __forceinline__ void next(int tiles) {
-        number += tiles * step;
+    __device__ __forceinline__ void next(int items) {
+        number += items * step;
         locate();
     }
 
     __device__ __forceinline__ void locate() {
-        const TileIndex tile = order().at(number);
+        const TileIndex tile = order().at(this->tile());
         const int rank = CLUSTER > 1 ? cluster_rank() : 0;
         m = (tile.m * CLUSTER_M + (CLUSTER_M > 1 ? rank : 0)) * BM;
         n = (tile.n * CLUSTER_N + (CLUSTER_N > 1 ? rank : 0)) * BN;
     }
 };
 
-// The producer's thread: tile after tile, k-block after k-block into the ring.
+// The producer's thread: item after item, k-block after k-block into the ring.
 __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap* map_B, Shared shared, Work work,
-                                        int k_blocks, int* counters) {
+                                        int* counters) {
     const unsigned full = shared.full(), empty = shared.empty(), ring = shared.ring();
     const unsigned rank = CLUSTER > 1 ? cluster_rank() : 0;
     const unsigned short everyone = (1 << CLUSTER) - 1;
@@ -109,15 +131,16 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
     if (PDL) wait_for_prerequisites();
     while (work.inside()) {
         const int m = work.m, n = work.n;
+        const Slice slice = work.k_slice();
 #pragma unroll 1
-        for (int k_block = 0; k_block < k_blocks; ++k_block) {
+        for (int k_block = slice.first; k_block < slice.end; ++k_block) {
             mbarrier_wait(empty + 8 * at.stage, at.parity ^ 1);  // the first round passes: nothing was there
             const unsigned filled = full + 8 * at.stage, stage = ring + at.stage * STAGE_BYTES;
             mbarrier_arrive_expect(filled, STAGE_BYTES);
             TileA::load(stage, map_A, m, k_block * BK, filled, rank, everyone);
             TileB::load(stage + TileA::BYTES, map_B, n, k_block * BK, filled, rank, everyone);
             at.advance();
-            if (k_block == 0) work.next(1);  // divisions, while copies are on their way
+            if (k_block == slice.first) work.next(1);  // divisions, while copies are on their way
         }
         if (claimed) leave();  // behind the first copies
         claimed = false;

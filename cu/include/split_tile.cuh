@@ -2,17 +2,11 @@
 #pragma once
 
 #include "pairs.cuh"
+#include "slice_of_k.cuh"
 
-struct Slice {
-    int first, end;  // k-blocks
-};
-
-// The k-blocks of slice number `slice`: as many as the others, or one more. With fewer k-blocks than slices, some have
-// none, and sum up to zero.
+// The k-blocks of slice number `slice`. One that has none sums up to zero.
 __device__ __forceinline__ Slice slice_of_k(int slice, int K) {
-    static_assert(SPLITS < 2 * BK, "2^31 / BK k-blocks, times SPLITS, are less than 2^32");
-    const unsigned blocks = ((unsigned)K + BK - 1) / BK;
-    return {(int)(blocks * slice / SPLITS), (int)(blocks * (slice + 1) / SPLITS)};
+    return slice_of_blocks(slice, ((unsigned)K + BK - 1) / BK);
 }
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {

@@ -1,7 +1,8 @@
 """The callables of `gemm/25_fast` and `gemm/26_fp8`: pure functions of their numbers, as the heads of the files explain
 them.
 
-Tiles of a cluster are CLUSTER_M x CLUSTER_N of a block's. A persistent cluster takes one after another.
+Tiles of a cluster are CLUSTER_M x CLUSTER_N of a block's, and each of its SPLITS slices of k is an item of work. A
+persistent cluster takes one item after another.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from lowlevel.tensormap import TensorMap
 ROWS, WARPGROUP = 64, hopper.WARPGROUP
 #: Clusters of two that every GPC of a whole Hopper has room for: cu/include/gpc_claim.cuh.
 COLUMN = 8
+#: Bytes of the counters of places where others lie behind them, and what the sums of slices begin at a multiple of:
+#: cu/include/slice_sums.cuh.
+CLAIMS, SUMS_ALIGNMENT = 256, 256
+#: What names and stored choices of before there were slices leave out.
+OPTIONAL = {"SPLITS": 1}
 #: Sums of a thread from which on an equal share of the registers does not hold them beside addresses.
 SUMS_OF_AN_EQUAL_SHARE = 96
 
@@ -30,7 +36,7 @@ def fast_config(tile: tuple[int, int], stages: int, cluster: tuple[int, int] = (
     (m, n), (along_m, along_n) = tile, cluster
     numbers = {"BM": m, "BN": n, "BK": 64, "STAGES": stages, "CONSUMERS": 2, "PINGPONG": 0}
     numbers |= {"CLUSTER_M": along_m, "CLUSTER_N": along_n, "STORE_BOXES": 2, "OVERLAP": 0}
-    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0} | others
+    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0, "SPLITS": 1} | others
 
 
 def cluster_size(config: Config) -> int:
@@ -104,6 +110,15 @@ def cluster_tiles(config: Config, problem: Problem) -> int:
     return along_m * ceil_div(n, config["BN"] * config["CLUSTER_N"])
 
 
+def k_blocks(config: Config, problem: Problem) -> int:
+    return ceil_div(problem.dimensions["k"], config["BK"])
+
+
+def items(config: Config, problem: Problem) -> int:
+    """Items of work for clusters: the slices of all tiles."""
+    return cluster_tiles(config, problem) * config["SPLITS"]
+
+
 def clusters_at_once(config: Config, limits: Limits) -> int:
     """Clusters that are there at once, one block an SM. GPC = 1: whole columns of eight."""
     most = max(1, limits.sms // cluster_size(config))
@@ -111,15 +126,15 @@ def clusters_at_once(config: Config, limits: Limits) -> int:
 
 
 def clusters_launched(config: Config, problem: Problem, limits: Limits) -> int:
-    """Every one of them has a tile. Where places are in columns, all that are there at once; but what is left over of
-    columns of eight only if their waves leave it tiles. Else no more than it takes to be done in as many waves: others
+    """Every one of them has an item. Where places are in columns, all that are there at once; but what is left over of
+    columns of eight only if their waves leave it items. Else no more than it takes to be done in as many waves: others
     would only draw power."""
-    tiles, most = cluster_tiles(config, problem), clusters_at_once(config, limits)
+    work, most = items(config, problem), clusters_at_once(config, limits)
     if not config["GPC"]:
-        return ceil_div(tiles, ceil_div(tiles, most))
-    clusters = min(tiles, most)
+        return ceil_div(work, ceil_div(work, most))
+    clusters = min(work, most)
     in_columns = clusters // COLUMN * COLUMN
-    left = tiles - ceil_div(tiles, clusters) * in_columns
+    left = work - ceil_div(work, clusters) * in_columns
     return clusters if left >= clusters - in_columns else in_columns
 
 
@@ -130,6 +145,15 @@ def fast_grid(config: Config, problem: Problem, limits: Limits) -> Dim3:
 def claim_counters(config: Config, problem: Problem, limits: Limits) -> int:
     """Bytes of the counters of places: one of claims and one for each column of eight."""
     return 4 * (1 + ceil_div(clusters_launched(config, problem, limits), COLUMN)) if config["GPC"] else 0
+
+
+def fast_workspace(config: Config, problem: Problem, limits: Limits) -> int:
+    """Bytes of the counters of places, and where slices meet: a count of each warp of each tile, and all their sums."""
+    if config["SPLITS"] == 1:
+        return claim_counters(config, problem, limits)
+    tiles = cluster_tiles(config, problem) * cluster_size(config)
+    counts = ceil_div(4 * 4 * sharers(config) * tiles, SUMS_ALIGNMENT) * SUMS_ALIGNMENT
+    return CLAIMS + counts + 4 * config["SPLITS"] * tiles * config["BM"] * config["BN"]
 
 
 def programmatic(config: Config, problem: Problem, limits: Limits) -> bool:  # noqa: ARG001
@@ -154,18 +178,21 @@ _LOADED, _STORED, _LATENCY, _START, _CLAIM = 64, (16, 24), 1000, 2000, 4000
 _PER_ROW, _TOGETHER, _LONG = 25.0, 0.8, 150_000
 #: Clocks of every launch before its first copies, and those more until both blocks of a cluster are there.
 _FIRST, _PEER = 2500, 300
+#: Of sums of slices: bytes a clock that the last warps read, and clocks from the last sum written until they know of it
+#: and have read the first. Guesses, to be measured, as is that sums are written like C.
+_READ, _MEETING = 64, 2500
 #: Clocks between the last product of a tile and the first of the next: in turn, by OVERLAP; and with one box a warp.
 _IN_TURN, _BETWEEN, _ONE_BOX = 200, (500, 1000, 1000), 50
 
 
 def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     """Clocks of the busiest SM."""
-    area, waves = config["BM"] * config["BN"], ceil_div(*tiles_and_clusters(config, problem, limits))
-    store = 2 * area / _STORED[sharers(config) - 1]
+    area, waves = config["BM"] * config["BN"], ceil_div(*items_and_clusters(config, problem, limits))
+    store = (2 if config["SPLITS"] == 1 else 4) * area / _STORED[sharers(config) - 1]
     between = _between_tiles(config, store)
     clocks = waves * _clocks_of_a_tile(config, _main_loop(config, problem), between, store) - between
     power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
-    return clocks * (1 + power) + store + _clocks_of_the_start(config, problem)
+    return clocks * (1 + power) + store + _adding_up(config) + _clocks_of_the_start(config, problem)
 
 
 def _clocks_of_the_start(config: Config, problem: Problem) -> float:
@@ -177,7 +204,15 @@ def _clocks_of_the_start(config: Config, problem: Problem) -> float:
 def _main_loop(config: Config, problem: Problem) -> float:
     copies = max(tile_bytes(config, problem) / _LOADED, _LATENCY / (config["STAGES"] - 1))
     k_block = max(config["BM"] * config["BN"] / 32, copies)
-    return ceil_div(problem.dimensions["k"], config["BK"]) * k_block
+    return ceil_div(k_blocks(config, problem), config["SPLITS"]) * k_block
+
+
+def _adding_up(config: Config) -> float:
+    """What the last to come of a tile's slices does behind its own sums: reads everyone's, and stores C."""
+    area, splits = config["BM"] * config["BN"], config["SPLITS"]
+    if splits == 1:
+        return 0
+    return _MEETING + 4 * splits * area / _READ + 2 * area / _STORED[sharers(config) - 1]
 
 
 def _between_tiles(config: Config, store: float) -> float:
@@ -202,9 +237,9 @@ def _rows_fetched(config: Config) -> float:
     return (a + b) * (_TOGETHER if config["GPC"] and along else 1)
 
 
-def tiles_and_clusters(config: Config, problem: Problem, limits: Limits) -> tuple[int, int]:
-    """Tiles of a cluster, and the clusters that are there at once to take them."""
-    return cluster_tiles(config, problem), clusters_at_once(config, limits)
+def items_and_clusters(config: Config, problem: Problem, limits: Limits) -> tuple[int, int]:
+    """Items of work, and the clusters that are there at once to take them."""
+    return items(config, problem), clusters_at_once(config, limits)
 
 
 def fewest_clocks(configs: Sequence[Config], problem: Problem, limits: Limits) -> int:

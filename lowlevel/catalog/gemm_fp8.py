@@ -3,18 +3,19 @@
 from lowlevel.catalog.boxes import operand_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch
 from lowlevel.catalog.fast import (
+    OPTIONAL,
     box_of_c,
-    claim_counters,
     cluster_of,
     fast_clocks,
     fast_config,
     fast_grid,
     fast_shared,
     fast_threads,
+    fast_workspace,
     fewest_clocks,
+    items_and_clusters,
     owner_in_warpgroups,
     programmatic,
-    tiles_and_clusters,
 )
 from lowlevel.catalog.gemm_hopper import FAST, FAST_SPACE
 from lowlevel.catalog.repack import REPACK, behind_copies
@@ -45,9 +46,10 @@ KERNELS: tuple[Kernel, ...] = (
         ),
         choose=fewest_clocks,
         clocks=fast_clocks,
-        waves=tiles_and_clusters,
+        waves=items_and_clusters,
         space=FAST_SPACE | {"PROMOTE": (0,)},
         admits=admits_fp8,
+        optional=OPTIONAL,
         params=(
             *("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm"),
             *("scale_a", "scale_b", "epilogue"),
@@ -58,7 +60,7 @@ KERNELS: tuple[Kernel, ...] = (
             shared=fast_shared,
             cluster=cluster_of,
             programmatic=programmatic,
-            workspace=behind_copies(claim_counters),
+            workspace=behind_copies(fast_workspace),
         ),
         before=REPACK,
         boxes={"A": operand_tile("A", "CLUSTER_N"), "B": operand_tile("B", "CLUSTER_M"), "C": box_of_c},

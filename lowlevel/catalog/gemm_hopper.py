@@ -3,18 +3,19 @@
 from lowlevel.catalog.boxes import operand_tile, output_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.fast import (
+    OPTIONAL,
     box_of_c,
-    claim_counters,
     cluster_of,
     fast_clocks,
     fast_config,
     fast_grid,
     fast_shared,
     fast_threads,
+    fast_workspace,
     fewest_clocks,
+    items_and_clusters,
     owner_in_warpgroups,
     programmatic,
-    tiles_and_clusters,
 )
 from lowlevel.catalog.repack import REPACK, TMA_ROWS, behind_copies, bytes_of_copies
 from lowlevel.catalog.rules import (
@@ -48,7 +49,8 @@ _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_
 
 _SMALL = {"CONSUMERS": 1, "PDL": 1}
 #: Clusters of 2 x 1 share B and run along n; those of 1 x 2 share A and run along m. Blocks alone whose consumers share
-#: a tile are for a tile an SM: an edge leaves no half of a pair without work, and nobody waits for a turn.
+#: a tile are for a tile an SM: an edge leaves no half of a pair without work, and nobody waits for a turn. The last cut
+#: k, for few tiles.
 FAST = (
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
     fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
@@ -64,6 +66,9 @@ FAST = (
     fast_config((128, 128), 6, OVERLAP=1, PDL=1),
     fast_config((64, 128), 8, **_SMALL),
     fast_config((64, 64), 8, **_SMALL),
+    fast_config((128, 128), 6, PINGPONG=1, PDL=1, SPLITS=4),
+    fast_config((128, 64), 8, (2, 1), PDL=1, SPLITS=3),
+    fast_config((64, 64), 8, **_SMALL, SPLITS=4),
 )
 #: BK is not here, and keeps the first configuration's value.
 FAST_SPACE = {
@@ -80,6 +85,7 @@ FAST_SPACE = {
     "GROUP": (8, 4, 16),
     "GPC": (0, 1),
     "PDL": (1,),
+    "SPLITS": (1, 2, 3, 4, 6, 8),
 }
 
 KERNELS: tuple[Kernel, ...] = (
@@ -201,9 +207,10 @@ KERNELS: tuple[Kernel, ...] = (
         configs=FAST,
         choose=fewest_clocks,
         clocks=fast_clocks,
-        waves=tiles_and_clusters,
+        waves=items_and_clusters,
         space=FAST_SPACE,
         admits=admits_fast,
+        optional=OPTIONAL,
         params=("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm", "epilogue"),
         launch=Launch(
             block=fast_threads,
@@ -211,7 +218,7 @@ KERNELS: tuple[Kernel, ...] = (
             shared=fast_shared,
             cluster=cluster_of,
             programmatic=programmatic,
-            workspace=behind_copies(claim_counters),
+            workspace=behind_copies(fast_workspace),
         ),
         before=REPACK,
         boxes={"A": operand_tile("A", "CLUSTER_N"), "B": operand_tile("B", "CLUSTER_M"), "C": box_of_c},

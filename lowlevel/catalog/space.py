@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lowlevel.catalog import fast, hopper
+from lowlevel.catalog.rules import ceil_div
 from lowlevel.dtypes import ELEMENTS, Type
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def points(kernel: Kernel, problem: Problem, limits: Limits) -> list[Config]:
     """The configurations that can be tried for a problem on a GPU: the entry's own, then the products of its space that
     the host's rules admit, each once."""
     listed = [config for config in kernel.configs_of(problem.type) if not fits(kernel, config, problem, limits)]
-    others = [config for config in products(kernel) if not refusal(kernel, config, problem, limits)]
+    others = [config for config, broken in weighed(kernel, problem, limits) if not broken]
     return listed + [config for config in others if config not in listed]
 
 
@@ -54,19 +55,36 @@ def deepest(configs: Iterable[Config]) -> list[Config]:
     return list(found.values())
 
 
+def weighed(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[tuple[Config, str | None]]:
+    """Products of the space, each with the first rule that it breaks. Other values of optional numbers are not looked
+    at where what is optional is refused: they would only multiply what is."""
+    for config in products(kernel):
+        broken = refusal(kernel, config, problem, limits)
+        yield config, broken
+        for other in varied(kernel, config) if not broken else ():
+            yield other, refusal(kernel, other, problem, limits)
+
+
 def products(kernel: Kernel) -> list[Config]:
-    """Every combination of the space's values, in the order of the entry's numbers; none without a space."""
+    """Every combination of the space's values, in the order of the entry's numbers, optional ones at their values; none
+    without a space."""
     if not kernel.space:
         return []
-    numbers = tuple(kernel.configs[0])
-    values = [kernel.space.get(name, (kernel.configs[0][name],)) for name in numbers]
+    numbers, space = tuple(kernel.configs[0]), {**kernel.space, **{name: (n,) for name, n in kernel.optional.items()}}
+    values = [space.get(name, (kernel.configs[0][name],)) for name in numbers]
     return [dict(zip(numbers, point, strict=True)) for point in itertools.product(*values)]
+
+
+def varied(kernel: Kernel, config: Config) -> list[Config]:
+    """A product with the space's other values of its optional numbers."""
+    values = [kernel.space.get(name, (n,)) for name, n in kernel.optional.items()]
+    others = [{**config, **dict(zip(kernel.optional, point, strict=True))} for point in itertools.product(*values)]
+    return [other for other in others if other != config]
 
 
 def refused(kernel: Kernel, problem: Problem, limits: Limits) -> Mapping[str, int]:
     """Rule -> how many products of the space break it first."""
-    broken = (refusal(kernel, config, problem, limits) for config in products(kernel))
-    return collections.Counter(filter(None, broken))
+    return collections.Counter(broken for _, broken in weighed(kernel, problem, limits) if broken)
 
 
 def refusal(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> str | None:
@@ -181,6 +199,8 @@ def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> s
 
 def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
     """The fast family's static_asserts, its barriers, and its registers."""
+    if broken := _broken_slices(config, problem, limits):
+        return broken
     consumers, sharers, overlap = config["CONSUMERS"], fast.sharers(config), config["OVERLAP"]
     row = config["BK"] * ELEMENTS[problem.type.operand].bytes
     if row != hopper.ROW_BYTES or config["BN"] % 16 or config["BN"] > 256:
@@ -202,6 +222,23 @@ def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
         or hopper.broken_named_barriers(fast.named_barriers(config), fast.fast_threads(config, problem, limits))
         or _over_fast_registers(config, problem, limits)
     )
+
+
+def _broken_slices(config: Config, problem: Problem, limits: Limits) -> str | None:
+    """Slices of k meet in the kernel's plain way to store, and are for tiles too few to keep all clusters busy."""
+    splits = config["SPLITS"]
+    if splits == 1:
+        return None
+    if config["OVERLAP"] or config.get("PROMOTE"):
+        return "SPLITS: slices meet with all their sums at once, OVERLAP=0 and PROMOTE=0"
+    if config["GROUP"] != 8:
+        return "SPLITS are for few tiles, whose order matters little: GROUP=8"
+    if splits > fast.k_blocks(config, problem):
+        return "SPLITS are more than there are k-blocks"
+    tiles, clusters = fast.cluster_tiles(config, problem), fast.clusters_at_once(config, limits)
+    if tiles > 2 * clusters or ceil_div(tiles * splits, clusters) >= splits * ceil_div(tiles, clusters):
+        return "SPLITS leave the busiest cluster as much to multiply, or there are over two tiles a cluster anyway"
+    return None
 
 
 def admits_fp8(config: Config, problem: Problem, limits: Limits) -> str | None:

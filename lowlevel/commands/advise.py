@@ -127,7 +127,7 @@ def below(first: advise.Advice, alike: Sequence[str], limits: Limits) -> str:
 def admitted(variant: Variant, problem: Gemm, limits: Limits) -> str:
     """How many configurations there are to choose from, and why the space's others are none."""
     points = len(space.points(variant.kernel, problem, limits))
-    products = len(space.products(variant.kernel))
+    products = sum(1 for _ in space.weighed(variant.kernel, problem, limits))
     if not products:
         return f"{points} configurations in the catalog entry, which has no tuning space."
     lines = [f"{points} configurations are admitted, of {products} products of the tuning space. The others have"]

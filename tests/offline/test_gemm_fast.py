@@ -1,29 +1,30 @@
 """gemm/25_fast: what is launched, what the host refuses, which configuration is chosen; and GPCs from a probe."""
 
 import random
+import re
 
 import numpy as np
 import pytest
 
-from lowlevel import catalog, gpc, hardware, paths
+from lowlevel import catalog, gpc, hardware, paths, tuned
 from lowlevel.catalog import fast, space
 from lowlevel.catalog.entry import Variant
 from lowlevel.dtypes import BF16
 from lowlevel.errors import LowlevelError
 from lowlevel.problems.gemm import Gemm
 from lowlevel.toolchain.build import build_all
-from lowlevel.tuned import Tuned
 
 H200, H100_PCIE = hardware.find("H200"), hardware.find("H100 PCIe")
 SHIPPED = paths.tuned_root() / "h200.json"
 FAST = next(k for k in catalog.kernels() if k.label == "cuda:gemm/25_fast")
 BASE = {
     "BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "CONSUMERS": 2, "PINGPONG": 0, "CLUSTER_M": 2, "CLUSTER_N": 1,
-    "STORE_BOXES": 2, "OVERLAP": 1, "ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0,
+    "STORE_BOXES": 2, "OVERLAP": 1, "ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0, "SPLITS": 1,
 }  # fmt: skip
 LARGE = BASE | {"BM": 256, "BN": 192, "STAGES": 3, "CLUSTER_M": 1, "CLUSTER_N": 2, "OVERLAP": 2}
 IN_TURN = BASE | {"BN": 144, "PINGPONG": 1, "OVERLAP": 0, "CLUSTER_M": 1}
 SMALL = BASE | {"BM": 64, "BN": 64, "STAGES": 8, "CONSUMERS": 1, "CLUSTER_M": 1, "OVERLAP": 0}
+IN_SLICES = BASE | {"OVERLAP": 0, "SPLITS": 2}
 
 
 def cube(side: int, layout: str = "NT") -> Gemm:
@@ -61,6 +62,9 @@ def test_shared_memory_by_hand():
         (BASE | {"GPC": 1}, cube(16384), H100_PCIE, 112),
         (BASE | {"GPC": 1}, cube(512), H200, 8),  # as many pairs as tiles
         (BASE, Gemm(1, 1, 1, BF16, "NT"), H200, 2),
+        (SMALL | {"SPLITS": 4}, cube(256), H200, 64),
+        (IN_SLICES, cube(2560), H200, 100),  # 200 halves of tiles: four waves, of 50
+        (IN_SLICES | {"GPC": 1}, cube(1024), H200, 64),
     ],
 )
 def test_the_grid_is_whole_clusters_and_no_more_than_its_waves_need(config, problem, limits, blocks):
@@ -71,6 +75,24 @@ def test_counters_of_places():
     assert fast.claim_counters(BASE, cube(4096), H200) == 0
     assert fast.claim_counters(BASE | {"GPC": 1}, cube(4096), H200) == 4 * (1 + 8)
     assert fast.claim_counters(BASE | {"GPC": 2}, cube(16384), H200) == 4 * (1 + 9)
+
+
+def test_where_slices_meet_by_hand():
+    """256 bytes for claims, a count of 4 bytes for each warp of each tile to a multiple of 256, and all slices' sums.
+    Tiles beyond the edge that fill up a cluster count."""
+    problem = Gemm(300, 300, 4096, BF16, "NT")
+    assert fast.fast_workspace(BASE, problem, H200) == 0
+    assert fast.fast_workspace(BASE | {"GPC": 1}, cube(4096), H200) == 4 * (1 + 8)
+    assert fast.fast_workspace(IN_SLICES, problem, H200) == 256 + 8 * 8 * 4 + 2 * 8 * 128 * 256 * 4
+    assert fast.fast_workspace(IN_TURN | {"SPLITS": 3}, problem, H200) == 256 + 256 + 3 * 9 * 128 * 144 * 4
+    assert fast.fast_workspace(SMALL | {"SPLITS": 4}, problem, H200) == 256 + 512 + 4 * 25 * 64 * 64 * 4
+
+
+def test_the_words_of_claims_are_as_many_in_the_kernel():
+    text = (paths.kernel_root() / "cu/include/slice_sums.cuh").read_text()
+    assert int(re.search(r"int CLAIMS = (\d+),", text)[1]) * 4 == fast.CLAIMS
+    most = max(fast.claim_counters(SMALL | {"CLUSTER_M": 2, "GPC": gpc}, cube(16384), H200) for gpc in (1, 2))
+    assert most <= fast.CLAIMS
 
 
 def test_boxes_of_c_are_of_a_warp():
@@ -107,10 +129,30 @@ def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
         (LARGE | {"OVERLAP": 1}, "registers"),
         (LARGE | {"BN": 256, "STAGES": 2}, "registers"),
         ({"STAGES": 5}, "shared memory"),
+        ({"SPLITS": 2}, "OVERLAP=0"),
+        (IN_SLICES | {"GROUP": 4}, "GROUP=8"),
     ],
 )
 def test_what_the_host_refuses(numbers, rule):
     found = space.refusal(FAST, BASE | numbers, cube(4096), H200)
+    assert found is None if rule is None else rule in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "splits", "rule"),
+    [
+        ((1024, 1024, 4096), 2, None),
+        ((1024, 1024, 64), 2, "more than there are k-blocks"),
+        ((1024, 1024, 65), 2, None),
+        ((2560, 2560, 4096), 2, "as much to multiply"),  # 100 tiles, 66 clusters: four halves or two whole ones
+        ((2560, 2560, 4096), 3, None),  # five thirds
+        ((2304, 2304, 4096), 3, None),  # 81 tiles: four thirds
+        ((4096, 4096, 4096), 2, "two tiles a cluster"),
+    ],
+)
+def test_slices_are_for_clusters_that_would_have_nothing_to_do(shape, splits, rule):
+    config = IN_SLICES | {"SPLITS": splits}
+    found = space.refusal(FAST, config, Gemm(*shape, BF16, "NT"), H200)
     assert found is None if rule is None else rule in (found or "")
 
 
@@ -159,24 +201,25 @@ def test_the_host_asks_what_a_block_may_have(monkeypatch, function, numbers, rul
 def test_the_rule_takes_what_was_fastest_on_an_h200(shape, tile, in_turn, layout):
     problem = Gemm(*shape, BF16, layout)
     config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
-    assert ((config["BM"], config["BN"]), config["PINGPONG"]) == (tile, in_turn)
+    assert ((config["BM"], config["BN"]), config["PINGPONG"], config["SPLITS"]) == (tile, in_turn, 1)
     assert space.fits(FAST, config, problem, H200) is None
 
 
 @pytest.mark.parametrize("kernel", [k for k in catalog.kernels() if k.clocks], ids=lambda k: k.label)
 def test_of_what_was_tried_on_an_h200_the_rule_takes_the_fastest(kernel):
     """Of the entry's configurations, up to what one run differs from another."""
-    for choice in Tuned.load(SHIPPED).choices:
+    for choice in tuned.Tuned.load(SHIPPED).choices:
         type_ = next((t for t in kernel.types if t.name == choice.type), None)
         if choice.kernel == kernel.label and type_:
-            configs, ratios = _tried(choice, [config for config in kernel.configs if not config.get("PROMOTE")])
+            configs, ratios = _tried(kernel, choice, [config for config in kernel.configs if not config.get("PROMOTE")])
             found = kernel.choose(configs, Gemm(*choice.shape, type_, choice.layout), H200)
             assert ratios[found] > 0.99 * max(ratios), (choice.shape, choice.layout)
 
 
-def _tried(choice, configs):
+def _tried(kernel, choice, configs):
     """Those of the configurations that were tried, and their ratios to the reference in the last pass of each."""
-    last = [[f.vs_reference for f in choice.tried if f.status == "ok" and f.config == config] for config in configs]
+    good = [(kernel.completed(f.config), f.vs_reference) for f in choice.tried if f.status == "ok"]
+    last = [[ratio for tried, ratio in good if tried == config] for config in configs]
     return [c for c, found in zip(configs, last, strict=True) if found], [found[-1] for found in last if found]
 
 
@@ -188,7 +231,7 @@ def test_where_each_sm_has_a_tile_the_rule_takes_blocks_alone_that_share_it(shap
     problem = Gemm(*shape, BF16, "NT")
     config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
     assert ((config["BM"], config["BN"]), config["PINGPONG"], fast.cluster_size(config)) == (tile, 0, 1)
-    tiles, at_once = fast.tiles_and_clusters(config, problem, H200)
+    tiles, at_once = fast.items_and_clusters(config, problem, H200)
     assert 0.75 * at_once < tiles <= at_once
 
 
@@ -197,12 +240,47 @@ def test_who_stores_alone_takes_longer_and_who_waits_for_a_peer_starts_later():
     shared = BASE | {"BN": 128, "STAGES": 6, "CLUSTER_M": 1}
     in_turn = shared | {"PINGPONG": 1, "OVERLAP": 0}
     few, many = Gemm(1408, 1536, 576, BF16, "NT"), cube(8192)
-    assert fast.tiles_and_clusters(shared, few, H200) == (132, 132)
+    assert fast.items_and_clusters(shared, few, H200) == (132, 132)
     last_stores = 2 * 128 * 128 / 16 - 2 * 128 * 128 / 24
     assert fast.fast_clocks(in_turn, few, H200) - fast.fast_clocks(shared, few, H200) == pytest.approx(last_stores)
     assert fast.fast_clocks(in_turn, many, H200) < fast.fast_clocks(shared, many, H200)
     small_pair = SMALL | {"CLUSTER_M": 2}
     assert fast.fast_clocks(SMALL, cube(512), H200) < fast.fast_clocks(small_pair, cube(512), H200)
+
+
+@pytest.mark.parametrize("shape", [(576, 2240, 12736), (768, 448, 3008), (512, 512, 4096), (256, 256, 8192)])
+def test_the_rule_cuts_k_where_tiles_are_few(shape):
+    problem = Gemm(*shape, BF16, "NT")
+    config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
+    assert config["SPLITS"] > 1
+    assert space.refusal(FAST, config, problem, H200) is None
+
+
+def test_the_count_of_clocks_of_slices_by_hand():
+    """32 tiles of 64 x 64 in four slices of 16 k-blocks each: one wave."""
+    config, problem = SMALL | {"SPLITS": 4, "PDL": 1}, Gemm(256, 512, 4096, BF16, "NT")
+    k_block = max(64 * 64 / 32, 2 * 8192 / 64, 1000 / 7)
+    power = 25 * (64 + 64) / 4096 * 16 * k_block / 150_000
+    write, read, store = 4 * 4096 / 16, 4 * 4 * 4096 / 64, 2 * 4096 / 16
+    start = 2500 + 2 * 8192 / 64
+    expected = start + 16 * k_block * (1 + power) + write + 2500 + read + store
+    assert fast.fast_clocks(config, problem, H200) == pytest.approx(expected)
+
+
+def test_names_and_stored_choices_of_before_slices_stay():
+    """They leave the number out, and stand for tiles that are not cut."""
+    variant = Variant(FAST, BF16, "NT", FAST.configs[0])
+    assert "SPLITS" not in variant.name
+    assert catalog.find(variant.name).config["SPLITS"] == 1
+    cut = variant.with_config(OVERLAP=0, SPLITS=2)
+    assert cut.name.endswith(",PDL=0,SPLITS=2]")
+    assert catalog.find(cut.name).config == cut.config
+    stored = [c for c in tuned.Tuned.load(SHIPPED).choices if c.kernel == FAST.label]
+    assert stored
+    for choice in stored:
+        config = FAST.completed(choice.config)
+        assert list(config) == list(FAST.configs[0])
+        assert space.refusal(FAST, config, Gemm(*choice.shape, BF16, choice.layout), H200) is None
 
 
 def test_the_count_of_clocks_prefers_neighbours_that_share_what_the_cluster_does_not():
@@ -214,9 +292,9 @@ def test_the_count_of_clocks_prefers_neighbours_that_share_what_the_cluster_does
 
 def test_waves_are_of_clusters():
     """256 tiles of a pair on 132 SMs; of the 66 pairs, 64 are whole columns of eight."""
-    assert fast.tiles_and_clusters(BASE, cube(4096), H200) == (256, 66)
-    assert fast.tiles_and_clusters(BASE | {"GPC": 1}, cube(4096), H200) == (256, 64)
-    assert fast.tiles_and_clusters(SMALL, cube(512), H200) == (64, 132)
+    assert fast.items_and_clusters(BASE, cube(4096), H200) == (256, 66)
+    assert fast.items_and_clusters(BASE | {"GPC": 1}, cube(4096), H200) == (256, 64)
+    assert fast.items_and_clusters(SMALL, cube(512), H200) == (64, 132)
 
 
 def test_sms_of_a_gpc_are_those_seen_together():

@@ -154,6 +154,7 @@ def test_promoted_sums_need_registers_twice():
         (PROMOTED | {"OVERLAP": 2}, "PROMOTE takes two consumers"),
         (PROMOTED | {"PINGPONG": 1}, "PROMOTE takes two consumers"),
         (PROMOTED | {"BM": 256, "BN": 192, "STAGES": 3}, "registers"),
+        (PROMOTED | {"SPLITS": 2}, "PROMOTE=0"),
     ],
 )
 def test_what_the_host_refuses(numbers, rule):
@@ -163,7 +164,8 @@ def test_what_the_host_refuses(numbers, rule):
 
 @pytest.mark.parametrize("config", KERNEL.configs, ids=str)
 def test_listed_configurations_are_none_that_the_host_refuses(config):
-    assert space.refusal(KERNEL, config, cube(4096), H200) is None
+    problem = cube(4096) if config["SPLITS"] == 1 else Gemm(512, 512, 4096, FP8, "NT")
+    assert space.refusal(KERNEL, config, problem, H200) is None
 
 
 def test_the_rule_takes_small_tiles_where_each_sm_has_one():

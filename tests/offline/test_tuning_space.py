@@ -38,8 +38,10 @@ def test_a_space_has_enough_to_try_on_every_gpu_that_runs_it(kernel):
 
 @pytest.mark.parametrize("kernel", SPACES, ids=lambda k: k.label)
 def test_the_hosts_rules_admit_what_the_entry_lists(kernel):
-    problem = Gemm(4096, 4096, 4096, kernel.types[0], kernel.layouts[0])
-    assert [space.refusal(kernel, config, problem, H200) for config in kernel.configs] == [None] * len(kernel.configs)
+    """Those that cut k, for fewer tiles."""
+    large, few = (Gemm(side, side, 4096, kernel.types[0], kernel.layouts[0]) for side in (4096, 512))
+    for config in kernel.configs:
+        assert space.refusal(kernel, config, few if config.get("SPLITS", 1) > 1 else large, H200) is None
 
 
 def test_stages_left_out_are_not_tried():
@@ -61,6 +63,22 @@ def test_products_and_refusals_add_up():
     kept = [c for c in space.products(WARP_TILE) if not space.refusal(WARP_TILE, c, CUBE, H200)]
     assert len(kept) + sum(space.refused(WARP_TILE, CUBE, H200).values()) == len(space.products(WARP_TILE)) == 432
     assert space.products(dataclasses.replace(WARP_TILE, space={})) == []
+
+
+def test_optional_numbers_are_varied_where_the_rest_is_admitted():
+    values = {"BM": (1, 2), "CUT": (1, 2, 3), "BN": (5,)}
+    kernel = dataclasses.replace(
+        WARP_TILE,
+        configs=({"BM": 1, "CUT": 1, "BN": 5},),
+        space=values,
+        optional={"CUT": 1},
+        admits=lambda config, *_: "two" if config["BM"] == 2 else "both" if config["CUT"] == 3 else None,
+        launch=dataclasses.replace(WARP_TILE.launch, block=32, shared=0),
+    )
+    found = [(*config.values(), broken) for config, broken in space.weighed(kernel, CUBE, H200)]
+    assert found == [(1, 1, 5, None), (1, 2, 5, None), (1, 3, 5, "both"), (2, 1, 5, "two")]
+    assert space.points(kernel, CUBE, H200) == [{"BM": 1, "CUT": cut, "BN": 5} for cut in (1, 2)]
+    assert space.refused(kernel, CUBE, H200) == {"both": 1, "two": 1}
 
 
 def test_less_shared_memory_admits_less():
