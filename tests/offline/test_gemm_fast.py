@@ -83,7 +83,8 @@ def test_where_slices_meet_by_hand():
     problem = Gemm(300, 300, 4096, BF16, "NT")
     assert fast.fast_workspace(BASE, problem, H200) == 0
     assert fast.fast_workspace(BASE | {"GPC": 1}, cube(4096), H200) == 4 * (1 + 8)
-    assert fast.fast_workspace(IN_SLICES, problem, H200) == 256 + 8 * 8 * 4 + 2 * 8 * 128 * 256 * 4
+    high = Gemm(600, 300, 4096, BF16, "NT")  # three tiles of a pair, and two
+    assert fast.fast_workspace(IN_SLICES, high, H200) == 256 + 512 + 2 * 12 * 128 * 256 * 4
     assert fast.fast_workspace(IN_TURN | {"SPLITS": 3}, problem, H200) == 256 + 256 + 3 * 9 * 128 * 144 * 4
     assert fast.fast_workspace(SMALL | {"SPLITS": 4}, problem, H200) == 256 + 512 + 4 * 25 * 64 * 64 * 4
 
@@ -147,7 +148,7 @@ def test_what_the_host_refuses(numbers, rule):
         ((2560, 2560, 4096), 2, "as much to multiply"),  # 100 tiles, 66 clusters: four halves or two whole ones
         ((2560, 2560, 4096), 3, None),  # five thirds
         ((2304, 2304, 4096), 3, None),  # 81 tiles: four thirds
-        ((4096, 4096, 4096), 2, "two tiles a cluster"),
+        ((3072, 3072, 4096), 3, "two tiles a cluster"),  # 144 tiles, 66 clusters
     ],
 )
 def test_slices_are_for_clusters_that_would_have_nothing_to_do(shape, splits, rule):
