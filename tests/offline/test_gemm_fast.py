@@ -159,7 +159,10 @@ def test_slices_are_for_clusters_that_would_have_nothing_to_do(shape, splits, ru
 
 def test_what_the_host_admits_compiles():
     """A few of the space, and no spills: the host's rules are the file's."""
-    few = random.Random(7).sample(space.points(FAST, cube(4096), H200), 8)
+    choice, points = random.Random(7), space.points(FAST, Gemm(512, 512, 4096, BF16, "NT"), H200)
+    few = choice.sample(space.points(FAST, cube(4096), H200), 8) + choice.sample(
+        [config for config in points if config["SPLITS"] > 1], 6
+    )
     variants = [Variant(FAST, BF16, "NT", config) for config in few]
     for variant, built in zip(variants, build_all([catalog.request(v, "sm_90a") for v in variants]), strict=True):
         assert not isinstance(built, LowlevelError), f"{variant.config_text}: {built}"
