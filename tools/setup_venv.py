@@ -50,17 +50,56 @@ def base_python():
     return getattr(sys, "_base_executable", None) or sys.executable
 
 
+#: In an environment's folder as soon as it is made: what has it may be made anew.
+MARK = "made-by-lowlevel"
+
+
+def refuse_what_is_not_ours(folder):
+    """Exits with one line where the folder holds anything that this script did not make: it would be removed."""
+    whole = folder.resolve()
+    if whole == ROOT or whole in ROOT.parents:
+        sys.exit(f"setup: {folder} holds the project itself; give VENV= a folder of its own, or nothing")
+    ours = (folder / MARK).exists() or (folder / "ready").exists()
+    if folder.exists() and not ours and not (folder.is_dir() and not any(folder.iterdir())):
+        sys.exit(
+            f"setup: {folder} is there and was not made here: it stays as it is. "
+            "Give VENV= a new folder, or nothing to use the Python at hand"
+        )
+
+
 def make_venv(folder):
-    """A fresh virtual environment; exits with one line where Python lacks the parts for it."""
-    if folder.exists():
-        shutil.rmtree(folder)
+    """A fresh virtual environment; exits with one line where that cannot be."""
+    refuse_what_is_not_ours(folder)
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        (folder / MARK).touch()
+    except OSError as error:
+        sys.exit(f"setup: {folder}: {error.strerror}; give another folder with VENV=")
     done = subprocess.run([base_python(), "-m", "venv", str(folder)], capture_output=True, text=True)
     if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines() or ["no word why"]
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        if "ensurepip" in "".join(said):
+            said = [f"install python{version}-venv (Debian, Ubuntu: apt install python3-venv)"]
         sys.exit(
-            f"setup: this Python cannot make virtual environments: install python{version}-venv "
-            "(Debian, Ubuntu: apt install python3-venv), or use the Python at hand with VENV="
+            f"setup: this Python cannot make virtual environments: {said[-1]}; or use the Python at hand with VENV="
         )
+
+
+def install(folder, wanted):
+    """The project and what it needs; exits with one line where that fails."""
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+    try:
+        subprocess.run([*pip, "--editable", f"{ROOT}[{','.join(wanted)}]"], check=True)
+    except subprocess.CalledProcessError as error:
+        sys.exit(
+            f"setup: pip failed with code {error.returncode}. Without a network, a Python that has the packages of "
+            "pyproject.toml will do: VENV= PYTHON=python3"
+        )
+    except KeyboardInterrupt:
+        sys.exit("setup: interrupted; the next make starts again")
 
 
 def main():
@@ -73,13 +112,7 @@ def main():
     found = f"a driver for CUDA {major}" if major else "no NVIDIA driver"
     print(f"Setting up {folder} with {', '.join(wanted)} ({found}) ...", flush=True)
     make_venv(folder)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    try:
-        subprocess.run([*pip, "install", "--editable", f"{ROOT}[{','.join(wanted)}]"], check=True)
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"setup: pip failed with code {error.returncode}; without a network use the Python at hand: VENV=")
-    except KeyboardInterrupt:
-        sys.exit("setup: interrupted; the next make starts again")
+    install(folder, wanted)
     (folder / "ready").write_text(",".join(wanted) + "\n")
 
 

@@ -1,6 +1,7 @@
 """The project's own files: set-up, words, links, and a wheel that works elsewhere."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
@@ -49,17 +50,65 @@ def test_a_python_without_venv_is_one_line(monkeypatch, tmp_path):
         module.make_venv(tmp_path / "venv")
 
 
+def test_what_the_set_up_did_not_make_stays(monkeypatch, tmp_path):
+    """A folder of somebody's, an environment of his own, a file, the checkout itself, and what lies around it."""
+    module = setup_module_()
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: pytest.fail("something was made"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    (tmp_path / "file").write_text("a file")
+    for folder in (tmp_path / "mine", tmp_path / "file"):
+        with pytest.raises(SystemExit, match="was not made here: it stays as it is"):
+            module.make_venv(folder)
+    for folder in (ROOT, ROOT.parent, pathlib.Path(os.path.relpath(ROOT))):
+        with pytest.raises(SystemExit, match="holds the project itself"):
+            module.make_venv(folder)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
+    assert (ROOT / "pyproject.toml").exists()
+
+
+def test_an_environment_is_made_where_there_is_none_and_made_anew_where_one_was(monkeypatch, tmp_path):
+    module = setup_module_()
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, "", ""))
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "new" / "venv", tmp_path / "empty"):
+        module.make_venv(folder)
+        (folder / "old").touch()
+        module.make_venv(folder)
+        assert not (folder / "old").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
+    module = setup_module_()
+    read_only = OSError(30, "Read-only file system")
+    monkeypatch.setattr(module.Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(read_only))
+    with pytest.raises(SystemExit, match="venv: Read-only file system; give another folder with VENV="):
+        module.make_venv(tmp_path / "venv")
+
+
 def test_an_environment_is_made_anew_by_who_works_in_it(monkeypatch, tmp_path):
     """Its own Python is gone by then: that which it was made with makes the next."""
     module, folder = setup_module_(), tmp_path / "venv"
     (folder / "bin").mkdir(parents=True)
+    (folder / module.MARK).touch()
     monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
     started = []
     done = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(module.subprocess, "run", lambda command, **_: started.append(command) or done)
     module.make_venv(folder)
-    assert not folder.exists()
+    assert not (folder / "bin").exists()
     assert pathlib.Path(started[0][0]).exists()
+
+
+def test_a_python_without_the_packages_is_one_line(tmp_path):
+    (tmp_path / "ml_dtypes.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'ml_dtypes'\", name='ml_dtypes')"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-m", "lowlevel", "list"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert done.stderr.startswith("lowlevel: this Python has no ml_dtypes: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_make_help_names_every_target():
