@@ -23,13 +23,15 @@ SHARED = $$($(RUN) -c "import xdist" 2> /dev/null && echo "-n auto --dist loadgr
 
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help bench test test-all check mlir mlir-opt clean
+.PHONY: help setup bench test test-all check mlir mlir-opt clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1@\2/' | column -t -s@
 	@echo "  ARCH=sm_80,sm_90a   which architectures to test      QUICK=1   bench in about a minute"
 	@echo "  SUITE=main          which suite to bench             RUNS=3    bench so often, keeping three"
 	@echo "  VENV=               use the Python at hand, install nothing"
+
+setup: $(READY)  ## the virtual environment, which the others make too
 
 bench: $(READY)  ## time the kernels beside cuBLAS; without a GPU, show what can be known without one
 	@$(RUN) -m lowlevel bench $(if $(QUICK),--quick) $(if $(SUITE),--suite $(SUITE)) --runs $(RUNS)

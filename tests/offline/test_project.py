@@ -113,7 +113,7 @@ def test_a_python_without_the_packages_is_one_line(tmp_path):
 
 def test_make_help_names_every_target():
     done = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True)
-    for target in ("bench", "test", "test-all", "check", "mlir", "mlir-opt", "clean"):
+    for target in ("setup", "bench", "test", "test-all", "check", "mlir", "mlir-opt", "clean"):
         assert f"make {target} " in done.stdout
 
 
