@@ -27,6 +27,7 @@
 // Limit     By count, for 128 x 128 x 16384: a block reads 127 KiB of operands, and writes and reads 16 KiB of sums.
 //           Behind the loop, a chain of latencies: store, count, see the others' count, load, store.
 
+#include "comes_last.cuh"
 #include "prefetch.cuh"
 #include "programmatic.cuh"
 #include "split_loop.cuh"
@@ -35,20 +36,6 @@
 // Chunks that a warp that is alone adds up at a time: a lane has up to 32 loads of 16 bytes in flight.
 constexpr int FIT = 32 < EACH ? 1 : 32 / EACH, TOGETHER = FIT < CHUNKS ? FIT : CHUNKS;
 static_assert(LOOKS > 0 || CHUNKS % TOGETHER == 0, "as many chunks each time");
-
-// LOOKS = 0: whether this warp is the last to come. The counter is then zero again.
-// .release: what the warp wrote before is visible to whoever sees the count. .acquire: and the reverse. PTX ISA,
-// 'Memory Consistency Model'.
-__device__ __forceinline__ bool comes_last(unsigned* counter) {
-    unsigned before = 0;
-    __syncwarp();  // all lanes have written before the first says so
-    if (threadIdx.x % 32 == 0)
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(counter), "r"(SPLITS - 1) : "memory");
-    before = __shfl_sync(~0u, before, 0);
-    __syncwarp();  // no lane reads before the first has seen them all
-    return before == SPLITS - 1;
-}
 
 // Adds up TOGETHER chunks from `first` on, all slices of which have come.
 __device__ __forceinline__ void add_up_alone(int first, const float4* parts, const TileOfC& to,
@@ -113,7 +100,7 @@ gemm(const Operand* A, const Operand* B, Output* C,
         Count* count = workspace + warp * 16ll;
         if constexpr (LOOKS > 0) {
             add_up_together(count, parts, blockIdx.z, mine, epilogue);
-        } else if (comes_last(reinterpret_cast<unsigned*>(count))) {
+        } else if (comes_last(reinterpret_cast<unsigned*>(count), SPLITS)) {
 #pragma unroll 1
             for (int first = 0; first < CHUNKS; first += TOGETHER) add_up_alone(first, parts, mine, epilogue);
         }

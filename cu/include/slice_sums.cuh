@@ -12,6 +12,7 @@
 // Sums      A piece is 16 x 8 of the tile, as a warp holds it after wgmma: four sums a lane.
 #pragma once
 
+#include "comes_last.cuh"
 #include "fast_block.cuh"
 
 constexpr int CLAIMS = 64, WARPS_OF_A_TILE = 4 * SHARERS;
@@ -64,18 +65,8 @@ struct Meeting {
             }
     }
 
-    // Counts the warp in, whose sums are written. Whether it is the last; then the count is zero again. .acq_rel: what
-    // each wrote before it came, the last can read. PTX ISA, 'Memory Consistency Model'.
-    __device__ __forceinline__ bool come_last() const {
-        unsigned before = 0;
-        __syncwarp();  // all lanes have written before the first says so
-        if (threadIdx.x % 32 == 0)
-            asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                         : "=r"(before) : "l"(count), "r"(SPLITS - 1) : "memory");
-        before = __shfl_sync(~0u, before, 0);
-        __syncwarp();  // no lane reads before the first has seen the others' counts
-        return before == SPLITS - 1;
-    }
+    // Whether all sums of the tile's warp are there: the last to write them has the rest to do.
+    __device__ __forceinline__ bool come_last() const { return comes_last(count, SPLITS); }
 
     // The sums of all slices, of a box's columns. Read past L1, which may hold what lay there before.
     __device__ __forceinline__ void add_up(BoxSums& sums, int block, int box) const {
