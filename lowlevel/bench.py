@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from lowlevel import catalog, gpu_worker, paths, reference, report, results, roofline, suite
+from lowlevel import catalog, gpu_worker, paths, reference, report, results, roofline, suite, terminal
 from lowlevel.catalog import library
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.sweep import Sweep
@@ -115,7 +115,8 @@ def finish(fresh: list[Row], bench: Bench, path: Path | None, options: BenchOpti
     found = bench.found(fresh)
     if found.rows:
         beside = reference.column(bench.environment["gpu"], paths.results_root())
-        print("\n" + report.tables(found.rows, markdown=options.markdown, beside=beside), file=out)
+        width = terminal.width(out)
+        print("\n" + report.tables(found.rows, markdown=options.markdown, beside=beside, width=width), file=out)
     if bench.suite.name != "selection":
         folder = path.parent if path else paths.results_root() / paths.gpu_slug(bench.limits.name)
         if text := report.means_beside(bench.suite.name, found.rows, folder):

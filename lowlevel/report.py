@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from lowlevel import paths
+from lowlevel import paths, terminal
 from lowlevel.catalog import ladder
 from lowlevel.errors import UsageError
 from lowlevel.results import Results, Row, runs
@@ -85,21 +85,21 @@ def table(
     columns: Sequence[str] = tuple(COLUMNS),
     markdown: bool = False,
     beside: Beside | None = None,
+    width: int | None = None,
 ) -> str:
-    """One table; the baseline's own ratio column reads 1.000. `beside` follows the rates."""
+    """One table; the baseline's own ratio column reads 1.000. `beside` follows the rates. width: of a terminal."""
     filled = {}
     for name in columns:
         filled[name] = [COLUMNS[name](row) for row in rows]
         if beside and name == "GB/s":
             filled[beside.heading] = [beside.text(row) for row in rows]
     filled = {name: values for name, values in filled.items() if any(v not in (None, "") for v in values)}
-    lines = [["" if v is None else v for v in line] for line in zip(*filled.values(), strict=True)]
-    align = [
-        "left" if name in ("variant", "language", "arch", "chosen", "held back by", "status") else "right"
-        for name in filled
-    ]
-    style = "github" if markdown else "simple"
-    return tabulate(lines, list(filled), tablefmt=style, colalign=align, disable_numparse=True)
+    filled = {name: ["" if v is None else v for v in values] for name, values in filled.items()}
+    right = [n for n in filled if n not in ("variant", "language", "arch", "chosen", "held back by", "status")]
+    if not markdown:
+        return terminal.fitted(filled, width, right)
+    align = ["right" if name in right else "left" for name in filled]
+    return tabulate(filled, "keys", tablefmt="github", colalign=align, disable_numparse=True)
 
 
 def title(row: Row) -> str:
@@ -124,21 +124,25 @@ def tables(
     markdown: bool = False,
     columns: Sequence[str] = tuple(COLUMNS),
     beside: Beside | None = None,
+    width: int | None = None,
 ) -> str:
-    """A titled table for each group."""
+    """A titled table for each group. width: of the terminal that they are for."""
     heading = "#### {}\n\n{}" if markdown else "{}\n{}"
     parts = []
     for name, members in grouped(rows).items():
         if name == "probes":
-            parts.append(heading.format("Probes of the launch layer", probes(members, markdown)))
+            parts.append(heading.format("Probes of the launch layer", probes(members, markdown, width)))
         else:
-            parts.append(heading.format(name, table(members, columns, markdown, beside)))
+            parts.append(heading.format(name, table(members, columns, markdown, beside, width)))
     return "\n\n".join(parts)
 
 
-def probes(rows: Sequence[Row], markdown: bool = False) -> str:
+def probes(rows: Sequence[Row], markdown: bool = False, width: int | None = None) -> str:
     lines = [[row.variant, row.arch, row.status, row.reason] for row in rows]
-    return tabulate(lines, ["probe", "arch", "verdict", ""], tablefmt="github" if markdown else "simple")
+    headings = ["probe", "arch", "verdict", ""]
+    if markdown:
+        return tabulate(lines, headings, tablefmt="github")
+    return terminal.fitted(dict(zip(headings, zip(*lines, strict=True), strict=True)), width)
 
 
 def matrix(rows: Sequence[Row], value: Callable[[Row], str | None], markdown: bool = True) -> str:

@@ -16,9 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from tabulate import tabulate
-
-from lowlevel import catalog, model, results, suite, tuned
+from lowlevel import catalog, model, results, suite, terminal, tuned
 from lowlevel.bench import Bench, BenchOptions
 from lowlevel.catalog import space
 from lowlevel.catalog.entry import Config, Variant
@@ -89,7 +87,7 @@ def run_tune(options: TuneOptions, out: TextIO | None = None) -> int:
             if choice:
                 file = file.with_choice(choice)
                 file.save(path)
-            print("\n" + outcome(variant, problem, figures, choice), file=out, flush=True)
+            print("\n" + outcome(variant, problem, figures, choice, terminal.width(out)), file=out, flush=True)
             failed = failed or any(f.status in ("wrong", "failed", "hang", "implausible") for f in figures)
         tuner.finished(jobs(groups))
         print(f"\nChoices are in {path}", file=out, flush=True)
@@ -340,15 +338,18 @@ def config_text(variant: Variant, config: Config) -> str:
     return at(variant, config).config_text
 
 
-def outcome(variant: Variant, problem: Gemm, figures: Sequence[Figure], choice: Choice | None) -> str:
-    """The finalists, what was chosen, and what went wrong with whom."""
+def outcome(
+    variant: Variant, problem: Gemm, figures: Sequence[Figure], choice: Choice | None, width: int | None = None
+) -> str:
+    """The finalists, what was chosen, and what went wrong with whom. width: of the terminal that it is for."""
     title = f"{variant.kernel.shown}, {problem.label} {variant.type.name} {variant.layout}"
     tried = {tuple(f.config.items()) for f in figures}
     lines = [f"{title}: {len(tried)} configurations tried", ""]
     last = max((f.passed for f in figures if f.median_us is not None), default=1)
     shown = [_line(variant, f) for f in ordered([f for f in figures if f.passed == last])]
     if shown:
-        lines += [tabulate(shown, headers="keys", disable_numparse=True), ""]
+        columns = {heading: [line[heading] for line in shown] for heading in shown[0]}
+        lines += [terminal.fitted(columns, width), ""]
     for figure in figures:
         if figure.status != "ok":
             lines.append(f"{config_text(variant, figure.config)}: {figure.status}: {figure.reason}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from lowlevel import catalog
+from lowlevel import catalog, terminal
 from lowlevel.catalog import own, sweep
 from lowlevel.catalog.entry import LANGUAGES, Kernel, Variant
 from lowlevel.catalog.select import entry_for, select
@@ -165,13 +165,15 @@ def chosen(patterns: Sequence[str], arguments: argparse.Namespace) -> list[Varia
 
 
 def print_rows(rows: Sequence[dict], arguments: argparse.Namespace) -> None:
-    """The same rows as JSON, Markdown or a table for the terminal."""
+    """The same rows as JSON, Markdown or a table, which is as wide as the terminal where it would be wider."""
     if arguments.json:
         print(json.dumps(list(rows), indent=1))
         return
-    style = "github" if arguments.markdown else "simple"
-    shown = [{key: _text(value) for key, value in row.items()} for row in rows]
-    print(tabulate(shown, headers="keys", tablefmt=style, disable_numparse=True))
+    columns = {key: [_text(row.get(key)) for row in rows] for key in dict.fromkeys(k for row in rows for k in row)}
+    if arguments.markdown:
+        print(tabulate(columns, headers="keys", tablefmt="github", disable_numparse=True))
+    else:
+        print(terminal.fitted(columns, terminal.width(sys.stdout)))
 
 
 def _text(value: object) -> str:

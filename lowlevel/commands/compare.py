@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
 from tabulate import tabulate
 
-from lowlevel import regression, report
+from lowlevel import regression, report, terminal
 from lowlevel.commands import common
 from lowlevel.errors import UsageError
 from lowlevel.results import Results
+
+_NUMBERS = ("A", "B", "change")
 
 _ABOUT = """\
 Joins two results files by operation, variant, language, config, arch, dtype, layout, epilogue and shape, and says which
@@ -92,9 +95,12 @@ def as_text(
     rows = [regression.shown(c) for c in changes if arguments.all or c.verdict != "same"]
     rows = [{key: value for key, value in row.items() if any(r[key] for r in rows)} for row in rows]
     if rows:
-        align = ["right" if key in ("A", "B", "change") else "left" for key in rows[0]]
-        style = "github" if arguments.markdown else "simple"
-        parts.append(tabulate(rows, "keys", tablefmt=style, colalign=align, disable_numparse=True))
+        align = ["right" if key in _NUMBERS else "left" for key in rows[0]]
+        if arguments.markdown:
+            parts.append(tabulate(rows, "keys", tablefmt="github", colalign=align, disable_numparse=True))
+        else:
+            columns = {key: [row[key] for row in rows] for key in rows[0]}
+            parts.append(terminal.fitted(columns, terminal.width(sys.stdout), _NUMBERS))
     counts = Counter(c.verdict for c in changes)
     parts.append(", ".join(f"{counts[v]} {v}" for v in regression.VERDICTS if counts[v]))
     return "\n\n".join(parts)
