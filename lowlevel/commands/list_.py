@@ -6,8 +6,7 @@ import argparse
 
 from lowlevel import catalog
 from lowlevel.commands import common
-from lowlevel.errors import UsageError
-from lowlevel.toolchain.arch import parse_arch, target_for
+from lowlevel.toolchain.arch import exists_on
 
 
 def add(commands) -> None:
@@ -22,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     variants = common.chosen(arguments.words, arguments)
     kernels = list(dict.fromkeys(v.kernel for v in variants))
     if arguments.arch:
-        kernels = [k for k in kernels if _builds(k.archs, arguments.arch)]
+        kernels = [k for k in kernels if exists_on(k.archs, arguments.arch)]
     rows = [
         {
             "kernel": k.name,
@@ -37,12 +36,3 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     common.print_rows(rows, arguments)
     return 0
-
-
-def _builds(archs: tuple[str, ...], wanted: str) -> bool:
-    parse_arch(wanted)  # an unknown name is an error, not an empty list
-    try:
-        target_for(archs, wanted)
-    except UsageError:
-        return False
-    return True

@@ -94,6 +94,16 @@ def target_for(written_for: tuple[str, ...], wanted: str) -> str:
     raise UsageError(f"written for {', '.join(written_for)}; {_why_not(written_for, wanted)}")
 
 
+def exists_on(written_for: tuple[str, ...], wanted: str) -> bool:
+    """Whether there is anything to compile for `wanted`. UsageError for an unknown name."""
+    parse_arch(wanted)
+    try:
+        target_for(written_for, wanted)
+    except UsageError:
+        return False
+    return True
+
+
 def _why_not(written_for: tuple[str, ...], wanted: str) -> str:
     if not all(ARCHS[arch].only for arch in written_for):
         return f"{wanted} is older"

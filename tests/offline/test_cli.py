@@ -12,7 +12,7 @@ import pytest
 from lowlevel import bench as bench_module
 from lowlevel import catalog, cli, doctor
 from lowlevel.catalog.select import one_kernel, select
-from lowlevel.commands import bench, common, sanitize
+from lowlevel.commands import bench, build, common, sanitize
 from lowlevel.device.cuda.errors import NoDriverError
 from lowlevel.errors import MissingError, UsageError
 from lowlevel.problems.shapes import parse_shape
@@ -203,7 +203,32 @@ def test_a_build_of_nothing_is_told(capsys):
     code, out, err = run(capsys, "build", "gemm/25", "--arch", "sm_80", "--json")
     assert code == 1
     assert all(row["skipped"] for row in json.loads(out))
-    assert err == "lowlevel: nothing was built: every row is skipped, for the reason in it\n"
+    assert err == "lowlevel: nothing was built: every row is skipped, for the reason given\n"
+
+
+def test_kernels_that_an_architecture_does_not_have_are_named_below_the_table(capsys):
+    words = ["build", "cuda:gemm/20", "cuda:gemm/01", "cuda:probe/tensor_map", "--arch", "sm_80"]
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    table, *below = out.rstrip("\n").split("\n\n")
+    assert [line.split("[")[0] for line in table.splitlines()[2:]] == ["cuda:gemm/01_naive"]
+    assert below == [
+        "sm_80: written for sm_90a; wgmma exists only on sm_90a, so there is no sm_80 build: cuda:gemm/20",
+        "sm_80: written for sm_90; sm_80 is older: cuda:probe/tensor_map",
+    ]
+    rows = json.loads(run(capsys, *words, "--json")[1])
+    assert len({row["variant"].split("[")[0] for row in rows if row["skipped"]}) == 2
+
+
+def test_rungs_are_gathered():
+    names = ["cuda:gemm/08_warp_tile", "cuda:gemm/20_a", "cuda:gemm/21_b", "cuda:gemm/22_c", "cuda:gemm/24_d"]
+    names += ["mlir:gemm/20_a", "mlir:gemm/21_b", "cuda:probe/tensor_map", "mine.cu as cuda:gemm/20_a"]
+    assert build.gathered(names) == [
+        "cuda:gemm/08, 20 to 22, 24",
+        "mlir:gemm/20, 21",
+        "cuda:probe/tensor_map",
+        "mine.cu as cuda:gemm/20_a",
+    ]
 
 
 def test_interruption_is_one_line(monkeypatch, capsys):
