@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from lowlevel import paths, suite
+from lowlevel import catalog, paths, suite
 from lowlevel.errors import CompileError
 from lowlevel.hardware import GPUS, bandwidth, flop_per_clock, occupancy, peak
 from lowlevel.results import Results
@@ -867,6 +867,28 @@ def test_one_tile_with_a_long_sum():
     assert row_of(WARP, *LONG, file="chapter").config.startswith("64x128x")
 
 
+def test_one_tile_with_a_long_sum_in_slices():
+    def best(variant, launch, file="gemm-hopper"):
+        found = [r for r in rows(file) if r.variant == variant and (r.m, r.n, r.k) == LONG and r.language != "ptx"]
+        return max((r for r in found if re.search(launch, r.config)), key=lambda r: r.tflops)
+
+    def blocks(row):
+        assert row.config.startswith("64x64x")
+        return (128 // 64) ** 2 * int(re.search(r"SPLITS=(\d+)", row.config)[1])
+
+    ours, theirs = (best(variant, "PDL=[12]") for variant in (SPLIT, IN_CLUSTERS))
+    says(f"`16_split_k` in {blocks(ours) // 4} slices ({blocks(ours)} blocks) reaches {ours.tflops:.1f} TFLOP/s")
+    text = f"`27_split_k_cluster` in {blocks(theirs) // 4} ({blocks(theirs)} blocks) {theirs.tflops:.1f}"
+    says(f"{text}, where cuBLAS has {best(CUBLAS, '').tflops:.1f}")
+    alone = [best(variant, "PDL=0").tflops for variant in (SPLIT, IN_CLUSTERS)]
+    says(f"without programmatic launch it is {several(alone, '.1f')} (`gemm-hopper.json`)")
+    meeting = best("gemm/15_split_k_cooperative", "SPLITS", "gemm-ampere")
+    says(f"and {meeting.tflops:.1f} for `15_split_k_cooperative` (`gemm-ampere.json`)")
+    kernels = [k for k in catalog.kernels() if k.operation == "gemm" and any("SPLITS" in c for c in k.configs)]
+    assert not any(t.dtype == "fp32" for k in kernels for t in k.types)
+    says("None of the fp32 rungs splits K over blocks")
+
+
 def test_the_launches_measured():
     packet, _ = rows("launch")
     hosts = [r.host_us for r in rows("main") if r.language in ("cuda", "ptx") and r.host_us]
@@ -904,6 +926,11 @@ def test_exercise_2_measured():
     says(f"has {several([times(PADDED, TILED, size) for size in SIZES], '.2f')} of 02's rate at 1024, 2048")
     padded, plain = (sweep_of_04(8, pad).tflops for pad in (1, 0))
     says(f"with its pad has {padded / plain:.2f} times the rate that it has without at 1024")
+    files = [json.loads(file.read_text())["kernels"] for file in sorted((RESULTS / "conflicts").glob("*.json"))]
+    counted = {kernel["variant"].partition(":")[2].partition("[")[0] for kernels in files for kernel in kernels}
+    assert {name[5:7] for name in counted if not name.startswith("transpose/")} == {"10", "11", "12", "13", "14"}
+    says("counters were read for the transposes and the tensor-core rungs 10 to 14 (`conflicts/`)")
+    says("and for none of the fp32 rungs")
 
 
 def sweep_of_04(bk, pad):
@@ -979,6 +1006,8 @@ def test_what_is_still_to_be_measured_names_rungs_that_no_results_file_has():
     numbers = {int(variant[5:7]) for variant in measured if variant.startswith("gemm/")}
     for name in names:
         if name == "gemv rungs":
+            assert not any(kernel.name.startswith("gemv/") for kernel in catalog.kernels())
+            says("by the gemv rungs, of which there is none yet")
             assert not any(variant.startswith("gemv/") for variant in measured), name
         else:
             first = int(name.split()[2])
