@@ -13,7 +13,8 @@ _HEAD = """\
 //
 //   cc call.c -o call -lcuda && ./call        prints ok; run it beside @CUBIN@
 //
-// Where cuda.h is not found, add -I/usr/local/cuda/include.
+// Where cuda.h is not found, add -I/usr/local/cuda/include. Where -lcuda is not, as with the toolkit alone, add
+// -L/usr/local/cuda/lib64/stubs: it links there, and runs where the driver is.
 
 #include <cuda.h>
 #include <stdint.h>

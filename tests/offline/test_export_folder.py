@@ -205,6 +205,7 @@ def test_the_grid_is_that_of_the_gpu_named(tmp_path):
 def test_callers_stand_alone(name):
     call, contents = exported(name)
     python, c = contents["call.py"].decode(), contents["call.c"].decode()
+    assert "add\n// -L/usr/local/cuda/lib64/stubs:" in c  # where a linker finds libcuda.so without a driver
     imported = {
         (node.module if isinstance(node, ast.ImportFrom) else alias.name).split(".")[0]
         for node in ast.walk(ast.parse(python))
