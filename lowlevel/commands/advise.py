@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 
 from lowlevel import advise, catalog, hardware
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     shapes = parse_shape(arguments.shape)
     if len(shapes) > 1:
         raise UsageError(f"advise takes one shape, not {len(shapes)}")
-    found = [family(variant, shapes[0], limits, arguments) for variant in families(arguments)]
+    found = able(families(arguments), shapes[0], limits, arguments)
     if arguments.json:
         print(json.dumps([advise.as_json(advice) for advices, *_ in found for advice in advices], indent=1))
         return 0
@@ -90,11 +91,33 @@ def families(arguments: argparse.Namespace) -> list[Variant]:
     return list({v.kernel: v for v in reversed(wanted)}.values())[::-1]
 
 
-def family(
-    variant: Variant, shape: tuple[int, ...], limits: Limits, arguments: argparse.Namespace
-) -> tuple[list[advise.Advice], list[advise.Advice], Gemm]:
+#: The best configurations of a kernel, all of them, and the problem that they are for.
+Family = tuple[list[advise.Advice], list[advise.Advice], Gemm]
+
+
+def able(
+    variants: Sequence[Variant], shape: tuple[int, ...], limits: Limits, arguments: argparse.Namespace
+) -> list[Family]:
+    """Each kernel's. One that was not asked for by name and cannot run on this GPU is left out, with a line on
+    standard error; UsageError with every reason when none is left."""
+    found, reasons = [], []
+    for variant in variants:
+        problem = make_problem(variant, shape)
+        try:
+            found.append(family(variant, problem, limits, arguments))
+        except UsageError as error:
+            if arguments.kernel:
+                raise
+            reasons.append(str(error))
+    if not found:
+        raise UsageError("; ".join(reasons))
+    if reasons:
+        print(f"lowlevel: left out, since {limits.name} cannot run it: {'; '.join(reasons)}", file=sys.stderr)
+    return found
+
+
+def family(variant: Variant, problem: Gemm, limits: Limits, arguments: argparse.Namespace) -> Family:
     """The best configurations, with what the compiler says of them unless that is not wanted; and all of them."""
-    problem = make_problem(variant, shape)
     arch = catalog.request(variant, limits.arch).arch  # refuses a kernel that this GPU cannot run
     ranked = advise.advise(variant, problem, limits)
     advices = ranked[: arguments.top]

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import shlex
+from pathlib import Path
 
 import pytest
 from test_cli import run
@@ -17,6 +19,7 @@ from lowlevel.dtypes import BF16, FP8, FP32
 from lowlevel.errors import UsageError
 from lowlevel.problems.gemm import Gemm
 
+ROOT = Path(__file__).parents[2]
 H200, A100 = hardware.find("H200"), hardware.find("A100")
 TILE = model.Tile(256, 128, 64, 64, 64, 3, 1, 256, 3 * 384 * 64 * 2, 228)
 
@@ -276,7 +279,41 @@ def test_the_command_compiles_what_it_shows(capsys):
         assert row["shared"] == (4352 if row["config"]["PAD"] else 4096)
 
 
+def advised_in(page):
+    """The words of each line of a page that is an `advise` command."""
+    lines = (ROOT / page).read_text().splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lowlevel advise ")]
+
+
+DOCUMENTED = [words for page in ("docs/tuning.md", "README.md") for words in advised_in(page)]
+
+
+def test_the_pages_have_commands_to_try():
+    assert len(DOCUMENTED) >= 2
+
+
+@pytest.mark.parametrize("words", DOCUMENTED, ids=" ".join)
+def test_the_pages_commands_work(capsys, words):
+    code, out, _ = run(capsys, *words, "--no-compile", "--top", "1")
+    assert code == 0
+    assert "The four rules of thumb" in out
+
+
+@pytest.mark.parametrize("gpu", ["A100", "L4", "B200"])
+def test_kernels_that_a_gpu_cannot_run_are_left_out_with_a_line(capsys, gpu):
+    code, out, err = run(capsys, "advise", "4096", "--dtype", "bf16", "--gpu", gpu, "--no-compile", "--top", "1")
+    assert code == 0
+    assert out.startswith("cuda:gemm/14_wide, 4096x4096x4096 bf16")
+    assert "gemm/25" not in out
+    assert err.startswith("lowlevel: left out, since ")
+    assert "cuda:gemm/25_fast: written for sm_90a" in err
+    assert len(err.splitlines()) == 1
+
+
 WRONG = {
+    ("advise", "4096", "--dtype", "bf16", "--gpu", "T4"): "sm_75 is older; cuda:gemm/25_fast: written for sm_90a",
+    ("advise", "4096", "--kernel", "gemm/25", "--gpu", "A100"): "cuda:gemm/25_fast: written for sm_90a",
+    ("advise", "4096", "--dtype", "fp8", "--gpu", "L4"): "cuda:gemm/26_fp8: written for sm_90a",
     ("advise", "4096", "--gpu", "Voodoo"): "no GPU 'Voodoo' in the table",
     ("advise", "4096", "--dtype", "fp99"): "no dtype 'fp99'; there are: fp32",
     ("advise", "4096,2048", "--dtype", "fp32"): "advise takes one shape, not 2",
