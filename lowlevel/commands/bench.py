@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from lowlevel.commands import common
@@ -33,7 +34,8 @@ def add(commands) -> None:
         "  lowlevel bench --tune gemm/08 1024,4096 verify and time up to 48 configurations for each shape and store\n"
         "                                          the fastest; after Ctrl-C the same command goes on\n"
         "  lowlevel bench --tune gemm/08 4096 --candidates 96 --budget 120 --json bench/tuned/h200.json\n\n"
-        "Without a GPU it says so, times nothing, and shows what can be known without one.",
+        "Without a GPU it says so, times nothing, and shows what can be known without one; with --json or --resume it\n"
+        "fails, since there is nothing to save.",
     )
     common.add_words(parser, shapes=True)
     common.add_own(parser)
@@ -152,9 +154,18 @@ def by_language(patterns: tuple[str, ...], languages: tuple[str, ...]) -> tuple[
 
 
 def without_gpu(reason: str, words: common.Words, arguments: argparse.Namespace, chosen: Suite) -> int:
-    """What can be known without a GPU: that everything compiles, and what it takes."""
+    """What can be known without a GPU: that everything compiles, and what it takes. MissingError where a file of
+    measurements was asked for."""
     from lowlevel.commands import build
 
+    if arguments.json or arguments.resume:
+        where = arguments.json or "the suite's file"
+        raise MissingError(
+            f"no GPU: {reason}. Nothing can be measured, so nothing is written to {where}; without --json and --resume "
+            "bench shows what the compiler says"
+        )
+    if arguments.processes > 1:
+        print("lowlevel: --processes does nothing here: it is for measuring, which needs a GPU", file=sys.stderr)
     print(f"No GPU: {reason}. Nothing was timed; below is what the compiler says.\n", flush=True)
     names = words.patterns
     if not arguments.sweeps:  # which libraries do not have

@@ -88,8 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     variant = suited(one(*common.with_own([arguments.variant], arguments)), arguments.shape)
     lines = command_lines(variant, arguments)
     if arguments.print:
-        print("\n".join(shlex.join(line) for line in lines))
-        return 0
+        return print_lines(lines, arguments)
     command.find()
     if reason := probe():
         raise MissingError(f"profile needs a GPU: {reason}")
@@ -100,6 +99,14 @@ def run(arguments: argparse.Namespace) -> int:
         show_lines(recorded(variant, arguments), arguments)
     else:
         show_summary(variant, arguments)
+    return 0
+
+
+def print_lines(lines: list[list[str]], arguments: argparse.Namespace) -> int:
+    """The lines of ncu's, for a shell or, in JSON, word by word."""
+    if arguments.markdown:
+        raise UsageError("--markdown is for tables, and --print shows lines; --json prints them word by word")
+    print(json.dumps({"lines": lines}, indent=1) if arguments.json else "\n".join(map(shlex.join, lines)))
     return 0
 
 
@@ -183,8 +190,7 @@ def recorded(variant: Variant, arguments: argparse.Namespace) -> list[output.Lin
 def imported(arguments: argparse.Namespace) -> int:
     line = command.source_page(command.doctor.ncu() or "ncu", arguments.report)
     if arguments.print:
-        print(shlex.join(line))
-        return 0
+        return print_lines([line], arguments)
     if not arguments.report.is_file():
         raise UsageError(f"no report {arguments.report}")
     command.find()

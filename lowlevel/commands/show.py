@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from lowlevel import catalog, paths
 from lowlevel.catalog.entry import Variant
@@ -33,31 +34,39 @@ def add(commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     variant = one(*common.with_own([arguments.variant], arguments))
-    if arguments.form == "source":
-        print((paths.kernel_root() / variant.kernel.path).read_text(), end="")
+    if arguments.form == "resources":
+        common.print_rows(resources(variant, arguments.arch), arguments)
         return 0
-    if arguments.form in ("mlir", "llvm"):
-        print(_before_ptx(variant, arguments), end="")
-        return 0
-    binary = build(catalog.request(variant, arguments.arch))
-    if arguments.form == "ptx":
-        print(binary.ptx, end="")
-    elif arguments.form == "sass":
-        print(sass.sass(binary.cubin), end="")
+    if arguments.markdown:
+        raise UsageError("--markdown is for `show ... resources`, the one form that is a table")
+    text = text_of(variant, arguments.form, arguments.arch)
+    if arguments.json:
+        print(json.dumps({"variant": variant.name, "form": arguments.form, "text": text}, indent=1))
     else:
-        rows = [
-            {"entry": entry.name, "arch": binary.arch, **vars(entry.resources), "compiler": binary.compiler}
-            for entry in binary.entries.values()
-        ]
-        common.print_rows(rows, arguments)
+        print(text, end="")
     return 0
 
 
-def _before_ptx(variant: Variant, arguments: argparse.Namespace) -> str:
-    if variant.kernel.language != "mlir":
-        raise UsageError(f"{variant.kernel.label} has no form '{arguments.form}': that is for MLIR kernels")
-    request = catalog.request(variant, arguments.arch)
-    return mlir.text_of(request) if arguments.form == "mlir" else mlir.llvm_ir(request)
+def resources(variant: Variant, arch: str) -> list[dict]:
+    """A row for each of its kernels, with what the compiler says that it takes."""
+    binary = build(catalog.request(variant, arch))
+    return [
+        {"entry": entry.name, "arch": binary.arch, **vars(entry.resources), "compiler": binary.compiler}
+        for entry in binary.entries.values()
+    ]
+
+
+def text_of(variant: Variant, form: str, arch: str) -> str:
+    """The kernel in a form that is a text. UsageError for one that its language does not have."""
+    if form == "source":
+        return (paths.kernel_root() / variant.kernel.path).read_text()
+    if form in ("mlir", "llvm") and variant.kernel.language != "mlir":
+        raise UsageError(f"{variant.kernel.label} has no form '{form}': that is for MLIR kernels")
+    request = catalog.request(variant, arch)
+    if form in ("mlir", "llvm"):
+        return mlir.text_of(request) if form == "mlir" else mlir.llvm_ir(request)
+    binary = build(request)
+    return binary.ptx if form == "ptx" else sass.sass(binary.cubin)
 
 
 def one(name: str) -> Variant:

@@ -110,6 +110,20 @@ def test_show_prints_each_form(capsys):
     assert json.loads(run(capsys, "show", "gemm/02_tiled", "resources", "--json")[1])[0]["shared"] == 8192
 
 
+@pytest.mark.parametrize("form", ["source", "ptx", "sass"])
+def test_show_prints_json_where_it_is_asked_for(capsys, form):
+    words = ("show", "cuda:gemm/02_tiled", form)
+    found = json.loads(run(capsys, *words, "--json")[1])
+    assert (found["variant"], found["form"]) == ("cuda:gemm/02_tiled[fp32,NN,32x32x32]", form)
+    assert found["text"] == run(capsys, *words)[1]
+
+
+def test_show_makes_no_table_of_a_text(capsys):
+    code, out, err = run(capsys, "show", "gemm/02_tiled", "ptx", "--markdown")
+    assert (code, out) == (2, "")
+    assert err == "lowlevel: --markdown is for `show ... resources`, the one form that is a table\n"
+
+
 def test_bench_without_a_gpu_says_so_first_and_times_nothing(no_gpu, capsys):
     code, out, _ = run(capsys, "bench", "gemm/01_naive")
     assert code == 0
@@ -120,6 +134,24 @@ def test_bench_without_a_gpu_says_so_first_and_times_nothing(no_gpu, capsys):
     code, out, _ = run(capsys, "bench")
     assert code == 0
     assert "probe/grid_barrier" in out
+
+
+@pytest.mark.parametrize("words", [("--json", "x.json"), ("--resume",), ("--resume", "--json", "x.json")], ids=" ".join)
+def test_bench_without_a_gpu_refuses_to_save_before_it_compiles(no_gpu, capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "bench", *words)
+    assert (code, out) == (2, "")
+    assert "no GPU: no CUDA driver" in err
+    assert f"nothing is written to {'x.json' if '--json' in words else 'the suite'}" in err
+    assert len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_bench_without_a_gpu_says_that_processes_do_nothing(no_gpu, capsys):
+    code, out, err = run(capsys, "bench", "gemm/01_naive", "--processes", "5")
+    assert code == 0
+    assert "registers" in out
+    assert err == "lowlevel: --processes does nothing here: it is for measuring, which needs a GPU\n"
 
 
 def test_bindings_missing_beside_a_driver_are_an_error(monkeypatch):

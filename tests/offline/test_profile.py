@@ -1,6 +1,7 @@
 """`lowlevel profile`: the ncu lines, what its CSV says, and a profiler that is missing or may not count."""
 
 import json
+import shlex
 import subprocess
 from types import SimpleNamespace
 
@@ -166,6 +167,13 @@ class TestCommand:
         assert "--page source --print-source sass --csv" in line
         assert "--set full --export x.ncu-rep" in self.line(capsys, "gemm/02_tiled", "64", "--export", "x.ncu-rep")
         assert "--import x.ncu-rep --page source" in self.line(capsys, "--import", "x.ncu-rep")
+
+    def test_the_lines_as_json(self, capsys):
+        words = ("gemm/02_tiled", "64", "--source")
+        lines = json.loads(self.line(capsys, *words, "--json"))["lines"]
+        assert [shlex.join(line) for line in lines] == self.line(capsys, *words).splitlines()
+        assert len(json.loads(self.line(capsys, "--import", "x.ncu-rep", "--json"))["lines"]) == 1
+        assert cli.main(["profile", *words, "--print", "--markdown"]) == 2
 
     def test_a_kernel_is_taken_in_the_configuration_that_suits_the_shape(self, capsys):
         assert "128x256x16" in self.line(capsys, "gemm/08", "4096")
