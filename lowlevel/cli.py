@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
+import importlib
 import os
 import signal
 import sys
@@ -12,39 +14,25 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 import lowlevel
-from lowlevel.commands import (
-    advise,
-    bench,
-    build,
-    compare,
-    doctor,
-    exercise,
-    export,
-    list_,
-    profile,
-    report,
-    sanitize,
-    show,
-    study,
-    verify,
-)
 from lowlevel.errors import LowlevelError
 
+#: The modules of `lowlevel.commands`, in the order of the help. They take a third of a second to import, so `parser`
+#: does it, where Ctrl-C is told in a line.
 _COMMANDS = (
-    list_,
-    build,
-    verify,
-    bench,
-    advise,
-    report,
-    compare,
-    profile,
-    show,
-    study,
-    exercise,
-    export,
-    doctor,
-    sanitize,
+    "list_",
+    "build",
+    "verify",
+    "bench",
+    "advise",
+    "report",
+    "compare",
+    "profile",
+    "show",
+    "study",
+    "exercise",
+    "export",
+    "doctor",
+    "sanitize",
 )
 
 _ABOUT = """\
@@ -86,9 +74,22 @@ class CommandParser(argparse.ArgumentParser):
         finally:
             self._intermixing = False
 
+    def _check_value(self, action, value):
+        """Of a word that is no command, the nearest one instead of argparse's bare list."""
+        if isinstance(action.choices, dict) and value not in action.choices:
+            close = difflib.get_close_matches(value, action.choices, 1)
+            near = f"did you mean {close[0]}?" if close else f"there are: {', '.join(action.choices)}"
+            raise argparse.ArgumentError(None, f"no {action.metavar.lower()} '{value}'; {near}")
+        super()._check_value(action, value)
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    def without_command(self, _arguments: argparse.Namespace) -> int:
+        """What `run` is where none of the commands that follow was named: the help, and the exit code of a mistake."""
+        self.print_help(sys.stderr)
+        return 2
+
+
+def parser() -> CommandParser:
+    top = CommandParser(
         "lowlevel",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -97,9 +98,10 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"lowlevel {lowlevel.__version__}")
     top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=CommandParser)
+    top.set_defaults(run=top.without_command)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     for command in _COMMANDS:
-        command.add(commands)
+        importlib.import_module(f"lowlevel.commands.{command}").add(commands)
     return top
 
 
@@ -131,22 +133,42 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; an error is one line on standard error."""
-    arguments = parser().parse_args(argv)
+    arguments = argparse.Namespace(debug=False)
     try:
         with _terminated_like_interrupted():
-            return arguments.run(arguments)
+            arguments = parser().parse_args(argv, arguments)
+            code = arguments.run(arguments)
+            print(end="", flush=True)  # what cannot be written is told here, not by Python at its exit
+            return code
     except LowlevelError as error:
         if arguments.debug:
             traceback.print_exc()
         print(f"lowlevel: {error}", file=sys.stderr)
         return error.exit_code
-    except Terminated:
-        print("lowlevel: terminated", file=sys.stderr)
+    except Terminated as end:
+        print(_ended("terminated", end), file=sys.stderr)
         return 143
-    except KeyboardInterrupt:
-        print("lowlevel: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as end:
+        print(_ended("interrupted", end), file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader, `head` perhaps, has enough. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader, `head` perhaps, has enough
+        _drop_output()
         return 0
+    except OSError as error:
+        if arguments.debug:
+            traceback.print_exc()
+        _drop_output()
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"lowlevel: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+def _ended(how: str, end: KeyboardInterrupt) -> str:
+    """`lowlevel: interrupted`, and what is kept where whoever was interrupted knows it."""
+    return f"lowlevel: {how}: {end}" if str(end) else f"lowlevel: {how}"
+
+
+def _drop_output() -> None:
+    """What is left to print has nowhere to go; Python would complain again when it flushes at exit."""
+    with contextlib.suppress(OSError):  # it is no file, as under a test
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -29,6 +29,7 @@ def add(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=_ABOUT,
     )
-    tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
+    parser.set_defaults(run=parser.without_command)
+    tools = parser.add_subparsers(dest="tool", metavar="TOOL")
     for tool in _TOOLS:
         tool.add(tools)

@@ -49,7 +49,8 @@ def build_all(
 ) -> list[Binary | LowlevelError]:
     """A binary or its error for each request, in order. `progress(done, total)` is called as they come.
 
-    Equal requests are compiled once. Cache hits start no child process.
+    Equal requests are compiled once. Cache hits start no child process. A KeyboardInterrupt passes on, and says how
+    many are kept.
     """
     wanted = dict.fromkeys(requests)
     results: dict[Request, Binary | LowlevelError] = {}
@@ -66,15 +67,21 @@ def build_all(
             results[request] = hit
     if progress:
         progress(len(results), len(wanted))
+    kept = sum(isinstance(result, Binary) for result in results.values())
     if misses:
         pool = Pool(min(jobs or os.cpu_count() or 1, len(misses)), "compile")
-        for index, result in pool.map(compiler, [(request,) for request, _ in misses], deadline):
-            request, key = misses[index]
-            results[request] = _told(request, result)
-            if isinstance(result, Binary):
-                cache.store(request, key, result)
-            if progress:
-                progress(len(results), len(wanted))
+        try:
+            for index, result in pool.map(compiler, [(request,) for request, _ in misses], deadline):
+                request, key = misses[index]
+                results[request] = _told(request, result)
+                if isinstance(result, Binary):
+                    kept += cache.store(request, key, result)
+                if progress:
+                    progress(len(results), len(wanted))
+        except KeyboardInterrupt as end:
+            if kept:
+                end.args = (f"{kept} of {len(wanted)} are compiled and kept; the same command goes on",)
+            raise
     return [results[request] for request in requests]
 
 

@@ -86,15 +86,18 @@ def load(request: Request, key: str) -> Binary | None:
     return None
 
 
-def store(request: Request, key_before: str, binary: Binary) -> None:
-    """Keeps a binary, unless its sources changed while they were compiled. Where the folder cannot be written,
-    says so once and goes on without."""
+def store(request: Request, key_before: str, binary: Binary) -> bool:
+    """Keeps a binary, unless its sources changed while they were compiled; returns whether it did. Where the folder
+    cannot be written, says so once and goes on without."""
     body = pickle.dumps(binary)
     try:
-        if key(request) == key_before:
-            write(_file(key_before), hashlib.sha256(body).digest() + body)
+        if key(request) != key_before:
+            return False
+        write(_file(key_before), hashlib.sha256(body).digest() + body)
+        return True
     except OSError as error:
         _say_once(f"compiled kernels are not kept: {paths.cache_dir()}: {error.strerror}; set LOWLEVEL_CACHE")
+        return False
 
 
 def write(path: Path, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -271,6 +272,53 @@ def test_interruption_is_one_line(monkeypatch, capsys):
     assert run(capsys, "list") == (130, "", "lowlevel: interrupted\n")
 
 
+IMPORTED_TOO_LATE = """
+import sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "lowlevel.commands.advise":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+from lowlevel.cli import main
+sys.exit(main(["list"]))
+"""
+
+
+def test_interruption_while_the_commands_are_imported_is_one_line():
+    done = subprocess.run([sys.executable, "-c", IMPORTED_TOO_LATE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "lowlevel: interrupted\n")
+
+
+@pytest.mark.parametrize("words", ["build gemm/02 --json", "list --json", "show ptx:gemm/02_tiled"])
+def test_a_full_disk_is_one_line(words):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "lowlevel", *words.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "lowlevel: No space left on device\n")
+
+
+@pytest.mark.parametrize(("words", "command"), [((), "advise"), (("study",), "fragment"), (("--debug",), "advise")])
+def test_without_a_command_the_help_is_shown(capsys, words, command):
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert f"\n    {command} " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("bnch gemm 4096", "no command 'bnch'; did you mean bench?"),
+        ("study frgment", "no tool 'frgment'; did you mean fragment?"),
+        ("zzzz", "no command 'zzzz'; there are: list, build, verify"),
+    ],
+)
+def test_of_a_mistyped_command_the_nearest_is_told(capsys, words, told):
+    with pytest.raises(SystemExit) as left:
+        cli.main(words.split())
+    assert left.value.code == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_reader_that_has_enough_is_no_error():
     command = f"{sys.executable} -m lowlevel show ptx:gemm/02_tiled | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
@@ -289,11 +337,14 @@ def test_ctrl_c_while_compiling_leaves_no_children(tmp_path):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run in background
     )
-    while process.poll() is None and not list(tmp_path.glob("kernels/*/*")):
-        time.sleep(0.05)  # until one of many is compiled
+    while process.poll() is None and len(list(tmp_path.glob("kernels/*/*"))) < 2:
+        time.sleep(0.05)  # until one of many is compiled, and counted
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)  # to the end of its stderr, which every child holds open
-    assert (process.returncode, err) == (130, "lowlevel: interrupted\n")
+    assert process.returncode == 130
+    told = re.fullmatch(r"lowlevel: interrupted: (\d+) of (\d+) are compiled and kept; the same command goes on\n", err)
+    kept, wanted = map(int, told.groups())
+    assert 0 < kept <= len(list(tmp_path.glob("kernels/*/*"))) < wanted
 
 
 def test_help_teaches(capsys):
