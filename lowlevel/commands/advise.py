@@ -41,7 +41,7 @@ def add(commands) -> None:
         description=_ABOUT,
     )
     parser.add_argument("shape", metavar="MxNxK", help="4096 or 2048x2304x768")
-    parser.add_argument("--dtype", help="fp32, bf16, ... (default: the kernel's first, else bf16)")
+    parser.add_argument("--dtype", type=str.lower, help="fp32, bf16, ... (default: the kernel's first, else bf16)")
     parser.add_argument("--layout", choices=LAYOUTS, help="default: the kernel's first")
     parser.add_argument("--gpu", default="H200", help="A100, H100 PCIe, H200, ... (default: H200)")
     what = "a kernel by name or number, gemm/08 (default: those of the type that have a tuning space)"
@@ -84,7 +84,7 @@ def families(arguments: argparse.Namespace) -> list[Variant]:
     variants = [v for v in variants if v.kernel.operation == "gemm" and v.kernel.takes_numbers]
     wanted = [v for v in variants if dtype in (None, v.type.name) and arguments.layout in (None, v.layout)]
     if not wanted:
-        have = sorted({f"{v.kernel.label} ({v.type.name}, {v.layout})" for v in variants})
+        have = common.grouped(variants)
         what = arguments.kernel or "a kernel with a tuning space"
         asked = " ".join(filter(None, (dtype, arguments.layout)))
         raise UsageError(f"no {asked} tile of {what} to advise on; there are: {', '.join(have) or 'none in CUDA C++'}")

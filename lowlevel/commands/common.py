@@ -41,6 +41,11 @@ def comma_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def type_list(text: str) -> tuple[str, ...]:
+    """Names of types, which are all small letters: `FP32` is fp32."""
+    return comma_list(text.lower())
+
+
 def positive(text: str) -> int:
     """The type of an option that counts things."""
     if not text.isdecimal() or int(text) < 1:
@@ -64,7 +69,7 @@ def add_words(parser: argparse.ArgumentParser, shapes: bool) -> None:
 
 
 def add_filters(parser: argparse.ArgumentParser, arch: str) -> None:
-    parser.add_argument("--dtype", type=comma_list, default=(), help="only these types: fp32, bf16, ...")
+    parser.add_argument("--dtype", type=type_list, default=(), help="only these types: fp32, bf16, ...")
     parser.add_argument("--layout", type=comma_list, default=(), help="only these layouts: NN, NT, TN, TT")
     parser.add_argument("--language", type=comma_list, default=(), help="only these languages: cuda, ptx, mlir")
     parser.add_argument("--arch", help=arch)
@@ -160,8 +165,24 @@ def chosen(patterns: Sequence[str], arguments: argparse.Namespace) -> list[Varia
         and (not arguments.language or v.kernel.language in arguments.language)
     ]
     if not found:
-        raise UsageError("no variant is left after --dtype, --layout and --language; `lowlevel list` shows all")
+        raise UsageError(f"no variant is left after --dtype, --layout and --language{_having(select(patterns))}")
     return found
+
+
+def _having(variants: Sequence[Variant]) -> str:
+    """What kernels have to filter by, where they are few enough for a line."""
+    have = grouped(variants)
+    return f"; there are: {', '.join(have)}" if len(have) <= 6 else "; `lowlevel list` shows all"
+
+
+def grouped(variants: Sequence[Variant]) -> list[str]:
+    """`cuda:gemm/14_wide (bf16, fp16; NN, NT)` for each kernel, with its types and layouts among the variants."""
+    lines = []
+    for kernel in dict.fromkeys(v.kernel for v in variants):
+        mine = [v for v in variants if v.kernel == kernel]
+        columns = dict.fromkeys(v.type.name for v in mine), dict.fromkeys(v.layout for v in mine if v.layout)
+        lines.append(f"{kernel.shown} ({'; '.join(', '.join(column) for column in columns if column)})")
+    return lines
 
 
 def print_rows(rows: Sequence[dict], arguments: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lowlevel import paths
 from lowlevel.errors import CompileError, MissingError, UsageError
 from lowlevel.toolchain import nvjitlink
 from lowlevel.toolchain.binary import Binary, Request
@@ -55,7 +56,6 @@ _ALIASES = {
 _WGMMA_ELT = "#wgmma_elt"
 _WGMMA_TYPES = {"fp16": "#nvvm.wgmma_type<f16>", "bf16": "#nvvm.wgmma_type<bf16>"}
 
-_GET_IT = f"pip install 'lowlevel[mlir]', or Debian's mlir-{MAJOR}-tools, or set MLIR_OPT to one"
 _HASH = re.compile(r"^// of .*SHA-256 (\w{64})", re.MULTILINE)
 
 
@@ -92,10 +92,10 @@ def ptx_of(request: Request) -> tuple[str, str]:
         return lower(request, tool), tool.name
     ptx = _read(committed(request))
     if ptx is None:
-        raise MissingError(f"{request.source.name}: {why_not}, and no {committed(request).name}: {_GET_IT}")
+        raise MissingError(f"{request.source.name}: {why_not}, and no {committed(request).name}: {_get_it()}")
     if recorded(ptx) != identity(request):
         raise MissingError(
-            f"{request.source.name}: {why_not}, and {committed(request).name} was made from another source: {_GET_IT}"
+            f"{request.source.name}: {why_not}, and {committed(request).name} was made from another source: {_get_it()}"
         )
     return ptx, f"committed PTX of mlir-opt {VERSION}"
 
@@ -151,11 +151,17 @@ def chip(request: Request) -> str:
     return request.lowered_for or request.arch
 
 
+def _get_it() -> str:
+    """What to do where there is none. A checkout is on no index: its own make adds what the extra is elsewhere."""
+    how = "`make mlir-opt`" if paths.in_checkout() else "pip install 'lowlevel[mlir]'"
+    return f"{how}, or Debian's mlir-{MAJOR}-tools, or set MLIR_OPT to one"
+
+
 def required() -> Tool:
     """An mlir-opt, or MissingError that says why there is none."""
     tool, why_not = find()
     if tool is None:
-        raise MissingError(f"{why_not}: {_GET_IT}")
+        raise MissingError(f"{why_not}: {_get_it()}")
     return tool
 
 

@@ -310,6 +310,18 @@ def test_kernels_that_a_gpu_cannot_run_are_left_out_with_a_line(capsys, gpu):
     assert len(err.splitlines()) == 1
 
 
+def test_what_can_be_advised_on_is_grouped_by_kernel(capsys):
+    code, _, err = run(capsys, "advise", "4096", "--dtype", "tf32")
+    assert code == 2
+    assert "cuda:gemm/14_wide (bf16, fp16, fp16_acc16; NT, NN, TN, TT)" in err
+    assert err.count("cuda:gemm/") == len(dict.fromkeys(k for k in catalog.kernels() if k.space))
+
+
+def test_a_type_in_capitals_is_taken(capsys):
+    words = ("advise", "1024", "--kernel", "gemm/08", "--no-compile")
+    assert run(capsys, *words, "--dtype", "FP32") == run(capsys, *words, "--dtype", "fp32")
+
+
 WRONG = {
     ("advise", "4096", "--dtype", "bf16", "--gpu", "T4"): "sm_75 is older; cuda:gemm/25_fast: written for sm_90a",
     ("advise", "4096", "--kernel", "gemm/25", "--gpu", "A100"): "cuda:gemm/25_fast: written for sm_90a",

@@ -46,6 +46,8 @@ WRONG = {
     ("verify", "gemm"): "verify needs a GPU: no CUDA driver",
     ("list", "--dtype", "fp99"): "no type 'fp99'; there are: fp32, tf32, fp16, fp16_acc16, bf16, fp8, int8",
     ("export", "gemm/08", "1024", "-o", ""): "an empty name is no folder; `-o .` writes into this one",
+    ("build", "cuda:gemm/02", "--dtype", "bf16"): "--language; there are: cuda:gemm/02_tiled (fp32; NN)",
+    ("list", "--dtype", "tf32", "--layout", "TT", "--language", "mlir"): "`lowlevel list` shows all",
     ("list", "--layout", "XX"): "no layout 'XX'; there are: NN, NT, TN, TT",
     ("list", "my.cu"): "'my.cu' is a file; this takes kernels of the catalog",
     ("profile", "gemm/02", "--print"): "profile needs a shape: lowlevel profile cuda:gemm/02_tiled 4096",
@@ -92,6 +94,10 @@ def test_list_shows_the_ladder(capsys):
     assert found[0]["idea"] == found[1]["idea"]
     _, out, _ = run(capsys, "list", "--arch", "sm_80")
     assert "probe/tensor_map" not in out
+
+
+def test_a_type_in_capitals_is_taken(capsys):
+    assert run(capsys, "list", "gemm", "--dtype", "FP32,Bf16") == run(capsys, "list", "gemm", "--dtype", "fp32,bf16")
 
 
 def test_build_prints_what_kernels_take(capsys):

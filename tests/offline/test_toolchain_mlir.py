@@ -94,13 +94,16 @@ class TestWhichProgram:
     def test_none(self, tmp_path, monkeypatch):
         only(monkeypatch, tmp_path)
         assert mlir.find() == (None, "no mlir-opt")
+        with pytest.raises(MissingError, match=r"^no mlir-opt: `make mlir-opt`, or Debian's mlir-22"):
+            mlir.required()
+        monkeypatch.setattr(mlir.paths, "in_checkout", lambda: False)
         with pytest.raises(MissingError, match=r"^no mlir-opt: pip install 'lowlevel\[mlir\]', or Debian's mlir-22"):
             mlir.required()
 
     def test_another_release_is_named(self, tmp_path, monkeypatch):
         old = program(tmp_path, "mlir-opt", "LLVM version 19.1.7")
         only(monkeypatch, tmp_path)
-        with pytest.raises(MissingError, match=rf"^{old} is of LLVM 19\.1\.7, not 22: pip install"):
+        with pytest.raises(MissingError, match=rf"^{old} is of LLVM 19\.1\.7, not 22: `make mlir-opt`"):
             mlir.required()
 
     @pytest.mark.parametrize(
@@ -225,10 +228,14 @@ class TestCommittedPtx:
 
     def test_one_of_another_source_is_refused(self, tmp_path, monkeypatch, store):
         only(monkeypatch, tmp_path)
-        with pytest.raises(MissingError, match=r"^store\.mlir: no mlir-opt, and no store\.fp16\.sm_80\.ptx: pip"):
+        with pytest.raises(
+            MissingError, match=r"^store\.mlir: no mlir-opt, and no store\.fp16\.sm_80\.ptx: `make mlir-opt`"
+        ):
             compile_one(store)
         mlir.committed(store).write_text(f"// Lowered\n// of it: SHA-256 {'0' * 64}\n.target sm_80\n")
-        with pytest.raises(MissingError, match=r"store\.fp16\.sm_80\.ptx was made from another source: pip install"):
+        with pytest.raises(
+            MissingError, match=r"store\.fp16\.sm_80\.ptx was made from another source: `make mlir-opt`"
+        ):
             compile_one(store)
 
     def test_the_cache_follows_the_file_and_the_program(self, tmp_path, monkeypatch, store):
@@ -271,7 +278,7 @@ class TestShow:
     def test_llvm_ir_without_mlir_opt(self, tmp_path, monkeypatch, capsys):
         only(monkeypatch, tmp_path)
         assert cli.main(["show", "mlir:gemm/01", "llvm"]) == 2
-        assert capsys.readouterr().err.startswith("lowlevel: no mlir-opt: pip install")
+        assert capsys.readouterr().err.startswith("lowlevel: no mlir-opt: `make mlir-opt`")
 
     def test_forms_that_other_languages_have_not(self, capsys):
         assert cli.main(["show", "ptx:gemm/01", "llvm"]) == 2
