@@ -179,24 +179,32 @@ def _stored(kernel: Kernel, type_: str, layout: str, problem: Gemm, limits: Limi
     """The stored choice. Kept, since a launch asks for it each time; `forget` after a file changed."""
     shape, wanted = (problem.m, problem.n, problem.k), shape_class(problem, limits)
 
-    def usable(choice: Choice) -> bool:
-        numbers = set(choice.config) == set(kernel.configs[0])
-        return numbers and not space.refusal(kernel, choice.config, problem, limits)
-
-    def mine(file: Tuned) -> list[Choice]:
-        found = [c for c in file.choices if (c.kernel, c.type, c.layout) == (kernel.label, type_, layout)]
-        return [replace(choice, config=kernel.completed(choice.config)) for choice in found]
-
     for files, said in _in_order(limits):
-        choices = [[c for c in mine(file) if usable(c)] for file in files]
-        exact = [c for found in choices for c in found if c.shape == shape]
-        if exact and all(file.sms == limits.sms for file in files):  # elsewhere its waves would be others
-            return exact[0].config, said or "tuned (exact)"
+        choices = [_usable(file, kernel, type_, layout, problem, limits) for file in files]
+        same = [c for found in choices for c in found if c.shape == shape]
+        if same and all(file.sms == limits.sms for file in files):  # elsewhere its waves would be others
+            return same[0].config, said or "tuned (exact)"
         for found in choices:
             close = [c for c in found if c.shape_class == wanted]
             if close := [c for c in close if not _clearly_slower(kernel, c.config, problem, limits)]:
                 return min(close, key=lambda c: distance(c.shape, shape)).config, said or "tuned (class)"
     return None
+
+
+def exact(kernel: Kernel, type_: Type, layout: str, problem: Gemm, limits: Limits) -> Choice | None:
+    """What was measured and chosen on this GPU for exactly this shape and type, the user's own before the shipped."""
+    files, _ = next(_in_order(limits))
+    found = [c for file in files for c in _usable(file, kernel, type_.name, layout, problem, limits)]
+    found = [c for c in found if c.shape == (problem.m, problem.n, problem.k)]
+    return found[0] if found and all(file.sms == limits.sms for file in files) else None
+
+
+def _usable(file: Tuned, kernel: Kernel, type_: str, layout: str, problem: Gemm, limits: Limits) -> list[Choice]:
+    """A file's choices for a kernel, type and layout that the kernel and this GPU still admit."""
+    found = [c for c in file.choices if (c.kernel, c.type, c.layout) == (kernel.label, type_, layout)]
+    found = [replace(choice, config=kernel.completed(choice.config)) for choice in found]
+    found = [choice for choice in found if set(choice.config) == set(kernel.configs[0])]
+    return [choice for choice in found if not space.refusal(kernel, choice.config, problem, limits)]
 
 
 def _clearly_slower(kernel: Kernel, config: Config, problem: Gemm, limits: Limits) -> bool:

@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
-from lowlevel import advise, catalog, hardware
+from lowlevel import advise, catalog, hardware, tuned
 from lowlevel.catalog import space
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import select
@@ -69,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         silent = set() if any(row["limit"] for row in rows) else {"limit"}  # a kernel's own count names none
         common.print_rows([{k: v for k, v in row.items() if k not in silent} for row in rows], arguments)
         print("\n" + below(advices[0], alike, limits))
+        if text := stored(advices[0].variant, problem, limits):
+            print(text)
         print("\n" + admitted(advices[0].variant, problem, limits))
         print("\nThe four rules of thumb, with the numbers of the first:")
         print(advise.rules_text([advices[0], *ranked], problem, limits))
@@ -140,11 +143,27 @@ def heading(variant: Variant, problem: Gemm, limits: Limits) -> str:
 def below(first: advise.Advice, alike: Sequence[str], limits: Limits) -> str:
     """What the table leaves out: the numbers that all have, and what its time is."""
     lines = [f"all: {', '.join(alike)}"] if alike else []
-    own = (
-        f"model us: the kernel's own count of clocks, at {limits.sm_clock_mhz} MHz; it weighs configurations against "
-        "each other, and predicts nothing.\nTiles are those of a cluster, waves of the clusters that are there at once."
-    )
-    return "\n".join([*lines, own if first.estimate.own else "model us: the cost model of docs/tuning.md."])
+    what = "the cost model of docs/tuning.md"
+    if first.estimate.own:
+        what = f"the kernel's own count of clocks, at {limits.sm_clock_mhz} MHz"
+    lines.append(f"model us: {what}; it ranks configurations, and predicts nothing.")
+    if first.estimate.own:
+        lines.append("Tiles are those of a cluster, waves of the clusters that are there at once.")
+    return "\n".join(lines)
+
+
+def stored(variant: Variant, problem: Gemm, limits: Limits) -> str:
+    """The choice that was measured for exactly this shape on this GPU, with its figures, or nothing."""
+    choice = tuned.exact(variant.kernel, variant.type, variant.layout, problem, limits)
+    if choice is None:
+        return ""
+    figures = [f"{choice.median_us:.1f} us"] if choice.median_us is not None else []
+    if choice.vs_best_library is not None:
+        figures.append(f"{choice.vs_best_library:.3f} of the best library's speed")
+    if choice.vs_reference is not None:
+        figures.append(f"{choice.vs_reference:.3f} of the speed of what would be taken without tuning")
+    config = replace(variant, config=choice.config).config_text
+    return f"measured: {config} is the stored choice for this shape: {', '.join(figures) or 'without figures'}."
 
 
 def admitted(variant: Variant, problem: Gemm, limits: Limits) -> str:

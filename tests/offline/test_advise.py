@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from test_cli import run
+from test_tuned import TILE as TUNED
+from test_tuned import choice
 
-from lowlevel import advise, catalog, hardware, model
+from lowlevel import advise, catalog, hardware, model, tuned
 from lowlevel.catalog import fast, space
 from lowlevel.catalog.entry import Kernel, Launch
 from lowlevel.catalog.rules import column_of_tiles, threads_of_warps
@@ -247,7 +249,7 @@ def test_numbers_that_all_have_are_told_once(capsys):
     assert not any("CONSUMERS" in line for line in lines[:12])
     spelled = lines[4].split()[1].split(",")
     assert len(spelled) + len(alike.split(", ")) == 2 + 10  # the tile, the stages, and ten numbers
-    assert "the kernel's own count of clocks, at 1980 MHz" in out
+    assert "the kernel's own count of clocks, at 1980 MHz; it ranks configurations, and predicts nothing.\n" in out
     assert " limit " not in lines[2]
     one = run(capsys, "advise", *words, "--top", "1")[1]
     assert "all: " not in one
@@ -263,8 +265,21 @@ def test_the_command(capsys):
     assert [line.split()[0] for line in lines[4:9]] == ["1", "2", "3", "4", "5"]
     assert "87 configurations are admitted, of 432 products" in out
     assert "The four rules of thumb" in out
-    assert "model us: the cost model of docs/tuning.md" in out
+    assert "model us: the cost model of docs/tuning.md; it ranks configurations, and predicts nothing.\n" in out
+    assert "measured: " not in out
     assert " limit " in lines[2]
+
+
+def test_what_was_measured_at_exactly_this_shape_is_told(capsys, tuned_folders):
+    best = {**TUNED.kernel.configs[0], "STAGES": 3}
+    one = dataclasses.replace(choice(1024, 1024, 1024), config=best, vs_best_library=0.97)
+    tuned.empty(H200).with_choice(one).save(tuned_folders[0] / "h200.json")
+    words = ("--kernel", "gemm/08", "--no-compile", "--top", "1")
+    told = f"measured: {dataclasses.replace(TUNED, config=best).config_text} is the stored choice for this shape: "
+    told += "9.5 us, 0.970 of the best library's speed, 1.050 of the speed of what would be taken without tuning.\n"
+    assert told in run(capsys, "advise", "1024", *words)[1]
+    assert "measured: " not in run(capsys, "advise", "1024x1024x1032", *words)[1]
+    assert "measured: " not in run(capsys, "advise", "1024", *words, "--gpu", "H100 SXM")[1]
 
 
 def test_the_command_compiles_what_it_shows(capsys):
