@@ -100,9 +100,21 @@ def parser() -> CommandParser:
     top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
     top.set_defaults(run=top.without_command)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
-    for command in _COMMANDS:
-        importlib.import_module(f"lowlevel.commands.{command}").add(commands)
+    with _held_back():
+        modules = [importlib.import_module(f"lowlevel.commands.{command}") for command in _COMMANDS]
+    for module in modules:
+        module.add(commands)
     return top
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait: an extension that imports numpy would make an ImportError of what they raise."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Terminated(KeyboardInterrupt):
