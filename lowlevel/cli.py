@@ -12,9 +12,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 
 import lowlevel
-from lowlevel.errors import LowlevelError
+from lowlevel.errors import LowlevelError, MissingError
 
 #: The modules of `lowlevel.commands`, in the order of the help. They take a third of a second to import, so `parser`
 #: does it, where Ctrl-C is told in a line.
@@ -100,11 +101,23 @@ def parser() -> CommandParser:
     top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
     top.set_defaults(run=top.without_command)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
-    with _held_back():
-        modules = [importlib.import_module(f"lowlevel.commands.{command}") for command in _COMMANDS]
-    for module in modules:
+    for module in _modules():
         module.add(commands)
     return top
+
+
+def _modules() -> list[ModuleType]:
+    """The commands', or MissingError where this Python lacks a package."""
+    try:
+        with _held_back():
+            return [importlib.import_module(f"lowlevel.commands.{command}") for command in _COMMANDS]
+    except ModuleNotFoundError as missing:
+        if not missing.name or missing.name.split(".")[0] == "lowlevel":
+            raise
+        raise MissingError(
+            f"this Python has no {missing.name}: `make bench` sets up one that has everything; or install what "
+            "pyproject.toml names: python -m pip install --editable '.[cu13]'"
+        ) from None
 
 
 @contextlib.contextmanager

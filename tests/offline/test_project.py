@@ -106,7 +106,7 @@ def test_a_python_without_the_packages_is_one_line(tmp_path):
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     done = subprocess.run([sys.executable, "-m", "lowlevel", "list"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("lowlevel: this Python has no ml_dtypes: ")
     assert len(done.stderr.splitlines()) == 1
 
