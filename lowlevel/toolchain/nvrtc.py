@@ -69,7 +69,7 @@ def compile_cuda(request: Request) -> Binary:
         cubin=cubin,
         ptx=ptx,
         entries=entries(request, ptx, text),
-        advisories=log.advisories(text.replace(str(request.source), request.source.name)),
+        advisories=log.advisories(_by_name(request, text)),
         log=text,
         compiler=compiler_name(),
         seconds=time.perf_counter() - began,
@@ -130,13 +130,20 @@ def _explain(request: Request, text: str, name: str) -> str:
         folders = [str(headers.include_dir()), *map(str, headers.cuda_include_dirs())]
         advice = headers.missing_header_advice(match[1])
         return f"{request.source.name}: header '{match[1]}' not found in {', '.join(folders)}: {advice}"
-    first = log.first_error(text).replace(str(request.source), request.source.name)
+    first = _by_name(request, log.first_error(text))
     if first.startswith("ptxas"):  # it numbers the lines of the PTX, which nobody sees
         first = f"{request.source.name}: {first.split(':', 1)[-1].strip()}"
     first = re.sub(r"^(\S+)\((\d+)\): ", r"\1:\2: ", first)
     if name != "NVRTC_ERROR_COMPILATION":
         first += f" ({name})"
     return f"{first} ({compiler_name()}, {request.arch})"
+
+
+def _by_name(request: Request, text: str) -> str:
+    """A message with the source and headers as `fast_block.cuh`: it is kept in results, where folders say nothing."""
+    for folder in (headers.include_dir(), request.source.parent):
+        text = text.replace(f"{folder}/", "")
+    return text
 
 
 def _bytes(size_of, get, program) -> bytes:

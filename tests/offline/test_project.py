@@ -123,6 +123,14 @@ def test_no_file_names_a_machines_folders():
         assert not forbidden.search(path.read_text()), path
 
 
+def test_no_committed_figure_names_a_folder_of_a_machine():
+    """Reasons and commands name files as the project does."""
+    absolute = re.compile(r"(?<![\w.:/>\]])/\w[\w.-]*/\w")
+    assert absolute.search('"reason": "/any/where/fast_block.cuh:43: error"')
+    for path in (*ROOT.glob("bench/**/*.json"), *ROOT.glob("tests/fixtures/**/*.json")):
+        assert not (found := absolute.search(text := path.read_text())), f"{path}: {text[found.start() :][:80]}"
+
+
 def test_links_lead_somewhere():
     for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -131,6 +131,17 @@ def test_our_own_headers_are_found(tmp_path, monkeypatch):
     assert compile_one(cuda(tmp_path, '#include "factor.cuh"\n' + SCALE)).cubin
 
 
+@pytest.mark.parametrize("folder", [".", "cu/include"], ids=["beside the source", "the project's"])
+def test_an_error_in_a_header_names_it_without_its_folder(tmp_path, monkeypatch, folder):
+    """A reason is kept in results and stored choices, where a machine's folders say nothing."""
+    monkeypatch.setattr(paths, "kernel_root", lambda: tmp_path)
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / folder / "factor.cuh").write_text('static_assert(FACTOR == 5, "five");\n')
+    text = refusal(cuda(tmp_path, '#include "factor.cuh"\n' + SCALE, FACTOR=4))
+    assert text.startswith('factor.cuh:1: error: static assertion failed with "five"')
+    assert str(tmp_path) not in text
+
+
 def test_wgmma_without_the_a_is_refused_by_instruction(tmp_path):
     text = 'extern "C" __global__ void scale() { asm volatile("wgmma.fence.sync.aligned;"); }'
     assert "Instruction 'wgmma.fence' not supported on .target 'sm_90'" in refusal(cuda(tmp_path, text, "sm_90"))
