@@ -5,8 +5,8 @@
 //           slices, in their order, so that the bits are the same in every run. Behind the loop, a chain of latencies:
 //           store, count, see the count, load, store.
 //           Sums could say themselves that they have come, in words that are not zero, and nobody would wait for a
-//           count. It was measured to be 1.6 us slower at 128 x 128 x 16384: each warp asks for 4 KiB at a time where
-//           it now asks for a word, while others still load and store.
+//           count. That was slower on an H200: each warp asks for 4 KiB at a time where it now asks for a word, while
+//           others still load and store.
 // Leaving   The others may not even run. So a warp looks LOOKS times, and then leaves its share to the last to go. Each
 //           has counted itself in before it goes: so the last finds everything there, and never waits. The counts and
 //           what has been left are one word, so that one of any two knows of the other.
