@@ -12,11 +12,15 @@
 //           slice, the tiles of one slice side by side, so that blocks which run together share lines of A and B in L2.
 //           4 tiles x 32 slices are 128 blocks; 33 slices are 132, one for each SM of an H200.
 // Threads   4 warps, each 32 x 32 of the tile: cu/include/split_loop.cuh. Warps of the same number meet, and no others:
-//           behind the loop there is no barrier of a block.
+//           behind the loop there is no barrier of a block. With KGROUPS > 1 there are so many such groups of warps,
+//           each with its own part of every k-block's k: larger parts of the tile for as many warps, which read less
+//           of shared memory, or more warps for as large parts. Then those of one place in the tile join their sums,
+//           cu/include/split_join.cuh, and each goes on with a part of them, WM x WN / KGROUPS.
 // Shared    4 stages x (16384 + 16384) = 131072 bytes, dynamic, 3 k-blocks in flight; with 3 stages two blocks fit on
-//           an SM.
+//           an SM. KGROUPS > 1: behind the loop, sums that go from group to group, (KGROUPS - 1) x BM x BN floats, in
+//           stages that nobody reads any more.
 // Memory    workspace: for each warp of each tile a line of 128 bytes with its counts, zero before and after; then its
-//           sums of all slices, WM x WN floats each.
+//           sums of all slices, WM x WN / KGROUPS floats each.
 // Numbers   LOOKS: how often a warp looks for the others. 0: the last adds up alone, for many tiles and few slices.
 //           PDL: programmatic launch, sm_90: the next call's blocks come before this one has ended, do what they can
 //           without memory, and wait. 1: when this call has multiplied; 2: as soon as all its blocks run. For 2 there
@@ -24,12 +28,15 @@
 //           SM. Were there fewer blocks, two of a call would come to one SM, and the call would take twice as long.
 //           PREFETCH: those that wait prefetch into L2 what they will read, each line by one block, an instruction for
 //           each PREFETCH bytes; 0: they do not.
+//           KGROUPS: groups of warps, 1 where a name does not say. The entry's last configuration, with KGROUPS = 4 and
+//           LOOKS = 0, is that of ptx/gemm/16_split_k.ptx, where sums are joined and slices meet by blocks.
 // Limit     By count, for 128 x 128 x 16384: a block reads 127 KiB of operands, and writes and reads 16 KiB of sums.
 //           Behind the loop, a chain of latencies: store, count, see the others' count, load, store.
 
 #include "comes_last.cuh"
 #include "prefetch.cuh"
 #include "programmatic.cuh"
+#include "split_join.cuh"
 #include "split_loop.cuh"
 #include "split_sums.cuh"
 
@@ -78,12 +85,13 @@ gemm(const Operand* A, const Operand* B, Output* C,
     const Slice slice = slice_of_k(blockIdx.z, K);
     if constexpr (PREFETCH > 0) prefetch_slice(operands, to, slice);
     WarpSums sums;
-    multiply_slice(operands, to.m, to.n, slice, shared_address(shared), sums, [] {
+    const unsigned unread = multiply_slice(operands, to.m, to.n, slice, shared_address(shared), sums, [] {
         if constexpr (PDL > 0) wait_for_prerequisites();  // what comes before may write A and B, and use the workspace
     });
     if constexpr (PDL == 1) launch_dependents();
+    if constexpr (KGROUPS > 1) join_groups(sums, shared, unread);
 
-    const TileOfC mine = {C, M, N, ldc, to.m + warp_row(), to.n + warp_column()};
+    const TileOfC mine = {C, M, N, ldc, to.m + part_row(), to.n + part_column()};
     const int warps = gridDim.x * gridDim.y * WARPS;
     const int warp = (blockIdx.y * gridDim.x + blockIdx.x) * WARPS + threadIdx.x / 32;
     float4* parts = parts_of_warp(workspace, warp, warps);

@@ -36,7 +36,7 @@
 #include "stage_ring.cuh"
 #include "tma_tile.cuh"
 
-constexpr int WARPS = 4, THREADS = 32 * (WARPS + 1), WM = 16, WN = BN;
+constexpr int WARPS = 4, THREADS = 32 * (WARPS + 1), PART_M = 16, PART_N = BN;
 static_assert(BM == 64 && BK == 64, "a warpgroup's rows, and a row of 128 bytes");
 static_assert(SPLITS > 1 && LOOKS > 0, "sums that meet");
 
@@ -174,7 +174,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
         multiply(acc, slice.end - slice.first, shared, {map_to_rank(shared.ring, place.reached(lane % REACHED))});
         multiplied();
 
-        const TileOfC to = {C, M, N, ldc, m + warp * WM, n};
+        const TileOfC to = {C, M, N, ldc, m + warp * PART_M, n};
         // Not `warp`: of an atomic at an address that the compiler knows to be one for all lanes, it makes a sum over
         // them, whose answer is then waited for at once.
         const int tile = blockIdx.y * gridDim.x + blockIdx.x, number = tile * WARPS + threadIdx.x / 32;

@@ -1,7 +1,11 @@
 // One slice of K for one tile of C, on tensor cores: what 15 and 16 have in common. They differ in how slices meet.
 //
 // Tile      BM x BN of C; K is walked in k-blocks of BK, copied by cp.async, STAGES - 1 of them in flight.
-// Warps     Each has WM x WN of the tile.
+// Warps     KGROUPS groups, each of which has the whole tile, WM x WN a warp, and multiplies its own 1 / KGROUPS of
+//           every k-block. All warps copy. With KGROUPS > 1, cu/include/split_join.cuh joins the groups' sums.
+// Parts     A warp's WM x WN are PARTS_M x PARTS_N parts, as many as groups, of PART_M x PART_N. In registers the parts
+//           are numbered from the one that the warp keeps: of group g, part i is i ^ g of the tile's. So what a warp
+//           keeps is always in the same registers.
 // Shared    STAGES x (tile of A, tile of B), rows as in memory: BK elements where an operand is contiguous along k, BM
 //           (BN) where it is along m (n). 16-byte chunk c of row r lies where chunk c ^ f(r) would. f differs among
 //           rows that would share banks otherwise: so the 8 rows of an ldmatrix matrix lie in 8 groups of 4 banks.
@@ -18,10 +22,17 @@
 #include "mma.cuh"
 #include "split_tile.cuh"
 
-constexpr int WARPS_N = BN / WN, WARPS = BM / WM * WARPS_N, THREADS = 32 * WARPS;
+constexpr int WARPS_N = BN / WN, GROUP_WARPS = BM / WM * WARPS_N;
+constexpr int WARPS = KGROUPS * GROUP_WARPS, THREADS = 32 * WARPS;
+constexpr int GROUP_K = BK / KGROUPS;  // of a k-block, for one group
+constexpr int PARTS_M = KGROUPS < WM / 16 ? KGROUPS : WM / 16, PARTS_N = KGROUPS / PARTS_M;
+constexpr int PART_M = WM / PARTS_M, PART_N = WN / PARTS_N;
 constexpr int CHUNK = 8;  // elements in 16 bytes
 static_assert(BM % WM == 0 && BN % WN == 0 && WM % 16 == 0 && WN % 16 == 0, "warps of whole 16 x 16");
-static_assert(BK % MMA_K == 0, "whole steps of mma's k");
+static_assert(PARTS_M * PARTS_N == KGROUPS && PART_M % 16 == 0 && PART_N % 16 == 0, "each group whole 16 x 16");
+static_assert(KGROUPS == 1 || ((KGROUPS & (KGROUPS - 1)) == 0 && (WM & (WM - 1)) == 0 && (WN & (WN - 1)) == 0),
+              "2^n groups, of 2^n lines a warp: an exclusive or stays inside");
+static_assert(BK % (KGROUPS * MMA_K) == 0, "whole steps of mma's k for each group");
 static_assert(STAGES >= 2 && SPLITS >= 1, "one k-block arrives while another is multiplied");
 
 // The tile of one operand in shared memory: LINES of m or n by BK of k, of a matrix that is contiguous along k or along
@@ -87,22 +98,25 @@ struct Panel {
         (ALONG_K ? columns : rows) -= BK;
     }
 
-    // Where the row lies that this lane names to ldmatrix, of 16 lines from `line` on by 16 of k from 0 on: four 8 x 8
-    // matrices. Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as mma wants its A; else k 0 and 8 of
-    // line 0, then of line 8, which are two of its B.
+    // Where the row lies that this lane names to ldmatrix, of 16 lines from `line` on by 16 of k from `first_k` on:
+    // four 8 x 8 matrices. Their order: LINES_FIRST, lines 0 and 8 of k 0, then of k 8, as mma wants its A; else k 0
+    // and 8 of line 0, then of line 8, which are two of its B.
     template <bool LINES_FIRST>
-    static __device__ __forceinline__ unsigned place_of_lane(int line) {
+    static __device__ __forceinline__ unsigned place_of_lane(int line, int first_k) {
         const int lane = threadIdx.x % 32, in_matrix = lane % 8, first = lane / 8 % 2 * 8, second = lane / 16 * 8;
         line += LINES_FIRST ? first : second;
-        const int k = LINES_FIRST ? second : first;
+        const int k = first_k + (LINES_FIRST ? second : first);
         return ALONG_K ? at(line + in_matrix, k / CHUNK) : at(k + in_matrix, line / CHUNK);
     }
 
     // The four matrices that are 16 i lines and k from those of `place`. 16 rows further on the swizzle is the same;
-    // chunks further on in a row are an exclusive or away, as the swizzle is one itself.
+    // chunks further on in a row are an exclusive or away, as the swizzle is one itself, and so are parts, of PART
+    // lines: number i of the registers' is number i ^ that of `place`, of the tile's.
+    template <int PART>
     static __device__ __forceinline__ void load(unsigned (&matrices)[4], unsigned panel, unsigned place, int i,
                                                 int k) {
-        const int rows = ALONG_K ? 16 * i : k, bytes = ALONG_K ? 2 * k : 32 * i;
+        const int parts = 16 * i / PART * PART, rows = ALONG_K ? 16 * i - parts : k;
+        const int bytes = ALONG_K ? 2 * k + parts * (CHUNKS * 16) : 32 * i;
         const unsigned from = panel + (place ^ bytes) + rows * (CHUNKS * 16);
         if constexpr (ALONG_K)
             ldmatrix_x4(matrices, from);
@@ -134,20 +148,32 @@ struct WarpSums {
     Sums piece[WM / MMA_M][WN / MMA_N];
 };
 
+// This warp's group, and its number there.
+__device__ __forceinline__ int group_of_warp() { return KGROUPS == 1 ? 0 : threadIdx.x / (32 * GROUP_WARPS); }
+__device__ __forceinline__ int warp_in_group() {
+    return KGROUPS == 1 ? threadIdx.x / 32 : threadIdx.x / 32 % GROUP_WARPS;
+}
+
 // Where this warp's sums begin in the tile.
-__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 / WARPS_N * WM; }
-__device__ __forceinline__ int warp_column() { return threadIdx.x / 32 % WARPS_N * WN; }
+__device__ __forceinline__ int warp_row() { return warp_in_group() / WARPS_N * WM; }
+__device__ __forceinline__ int warp_column() { return warp_in_group() % WARPS_N * WN; }
+
+// Where those begin that it keeps.
+__device__ __forceinline__ int part_row() { return warp_row() + group_of_warp() / PARTS_N * PART_M; }
+__device__ __forceinline__ int part_column() { return warp_column() + group_of_warp() % PARTS_N * PART_N; }
 
 struct AtOnce {
     __device__ __forceinline__ void operator()() const {}
 };
 
-// `ready()` returns when the operands can be read; what depends on parameters alone comes before it.
+// `ready()` returns when the operands can be read; what depends on parameters alone comes before it. Returns where, in
+// bytes from the ring's begin and round its end, STAGES - 1 stages begin that nobody reads any more.
 template <class Ready = AtOnce>
-__device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, int tile_n, Slice slice, unsigned ring,
-                                               WarpSums& sums, Ready ready = {}) {
-    const unsigned place_a = PanelA::template place_of_lane<true>(warp_row());
-    const unsigned place_b = PanelB::template place_of_lane<false>(warp_column());
+__device__ __forceinline__ unsigned multiply_slice(const Matrices& of, int tile_m, int tile_n, Slice slice,
+                                                   unsigned ring, WarpSums& sums, Ready ready = {}) {
+    const int first_k = group_of_warp() * GROUP_K;
+    const unsigned place_a = PanelA::template place_of_lane<true>(part_row(), first_k);
+    const unsigned place_b = PanelB::template place_of_lane<false>(part_column(), first_k);
     const unsigned ring_end = ring + STAGES * STAGE_BYTES;
     const bool wide = of.wide();
     PanelA a_panel(of.A, of.lda, tile_m, of.M, slice.first * BK, of.K, wide);
@@ -174,12 +200,12 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
         const unsigned panel_a = read, panel_b = read + PanelA::BYTES;
         read = read + STAGE_BYTES == ring_end ? ring : read + STAGE_BYTES;
 #pragma unroll
-        for (int k = 0; k < BK; k += MMA_K) {
+        for (int k = 0; k < GROUP_K; k += MMA_K) {
             unsigned a[WM / MMA_M][4], b[WN / 16][4];
 #pragma unroll
-            for (int i = 0; i < WM / MMA_M; ++i) PanelA::load(a[i], panel_a, place_a, i, k);
+            for (int i = 0; i < WM / MMA_M; ++i) PanelA::template load<PART_M>(a[i], panel_a, place_a, i, k);
 #pragma unroll
-            for (int j = 0; j < WN / 16; ++j) PanelB::load(b[j], panel_b, place_b, j, k);
+            for (int j = 0; j < WN / 16; ++j) PanelB::template load<PART_N>(b[j], panel_b, place_b, j, k);
 #pragma unroll
             for (int i = 0; i < WM / MMA_M; ++i)
 #pragma unroll
@@ -189,6 +215,7 @@ __device__ __forceinline__ void multiply_slice(const Matrices& of, int tile_m, i
                 }
         }
     }
+    return read - ring;
 }
 
 __device__ __forceinline__ float4 as_float4(const Sums& sums) {

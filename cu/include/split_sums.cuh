@@ -13,14 +13,15 @@
 //
 // Memory    workspace: for each warp of each tile a line of 128 bytes with its Count, zero before and after; then the
 //           sums, [tile][warp][slice][piece][lane] fours, whatever they are before.
-// Sums      A piece is 16 x 8 of the tile, as a warp holds it after mma or wgmma: four sums a lane. A warp has WM x WN.
+// Sums      A piece is 16 x 8 of the tile, as a warp holds it after mma or wgmma: four sums a lane. A warp has PART_M x
+//           PART_N.
 #pragma once
 
 #include "split_tile.cuh"
 
 constexpr int PIECE_M = 16, PIECE_N = 8;
-constexpr int ROW_PIECES = WN / PIECE_N, PIECES = WM / PIECE_M * ROW_PIECES;  // of a warp
-constexpr int FOURS = PIECES * 32;                                           // fours of sums of a warp
+constexpr int ROW_PIECES = PART_N / PIECE_N, PIECES = PART_M / PIECE_M * ROW_PIECES;  // of a warp
+constexpr int FOURS = PIECES * 32;                                                   // fours of sums of a warp
 
 // A warp's sums are added up in chunks of LANES fours, by GROUPS groups of lanes that have every GROUPS-th slice each.
 // Share s is chunks s, s + SPLITS ... As small as there are shares, or so large that few lanes have to join.
@@ -146,7 +147,7 @@ __device__ __forceinline__ void add_up(int share, const float4* mine, const Tile
     }
 }
 
-// Adds up this warp's share, and if it is the last to go, what has been left. `to`: where the warp's WM x WN lie in C.
+// Adds up this warp's share, and if it is the last to go, what has been left. `to`: where the warp's part lies in C.
 // All its sums have been written before.
 __device__ __forceinline__ void add_up_together(Count* word, const float4* parts, int slice, const TileOfC& to,
                                                 const Epilogue& epilogue) {

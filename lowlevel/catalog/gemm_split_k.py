@@ -47,11 +47,17 @@ _ADD_TOGETHER = (
 )
 
 
-def _meet(tile, warp, stages, splits, looks, pdl=0, prefetch=0) -> dict[str, int]:
-    return _split(tile, warp, stages, splits) | {"LOOKS": looks, "PDL": pdl, "PREFETCH": prefetch}
+#: Numbers that 16's first names did not have.
+_OPTIONAL = {"KGROUPS": 1}
+
+
+def _meet(tile, warp, stages, splits, looks, pdl=0, prefetch=0, **groups) -> dict[str, int]:
+    numbers = {"LOOKS": looks, "PDL": pdl, "PREFETCH": prefetch}
+    return _split(tile, warp, stages, splits) | numbers | _OPTIONAL | groups
 
 
 #: PDL = 2 where blocks are as many as SMs: 132 of an H200, 4 tiles of 64 x 64. Where tiles are many, one adds up alone.
+#: The last is the PTX kernel's.
 _WHO_IS_THERE = (
     _meet((64, 64, 128), (32, 32), 4, 32, 64),
     _meet((64, 64, 128), (32, 32), 3, 33, 64, 2, 32),
@@ -67,6 +73,7 @@ _WHO_IS_THERE = (
     _meet((64, 64, 64), (32, 32), 6, 2, 0),
     _meet((128, 128, 64), (64, 64), 3, 2, 0),
     _meet((128, 128, 64), (64, 64), 3, 1, 0),
+    _meet((32, 64, 128), (32, 32), 4, 16, 0, KGROUPS=4),
 )
 
 
@@ -119,6 +126,7 @@ KERNELS = (
         layouts=_LAYOUTS,
         configs=_WHO_IS_THERE,
         choose=least_clocks_while_there,
+        optional=_OPTIONAL,
         params=(*_SPLIT_PARAMS, "epilogue"),
         launch=Launch(
             block=threads_of_warps,

@@ -297,11 +297,12 @@ def sums_of_slices(config: Config, problem: Problem, limits: Limits) -> int:
 
 def sums_of_warps(config: Config, problem: Problem, limits: Limits) -> int:
     """Bytes for a line of 128 for each warp of each tile, and the fp32 sums of every block of `slices_of_tiles`. None
-    where a tile has one block. A warp has WM x WN of the tile, or else 16 rows."""
+    where a tile has one block. A warp has WM x WN of the tile, or else 16 rows, and KGROUPS share them."""
     if config["SPLITS"] == 1:
         return 0
     along_n, along_m, _ = slices_of_tiles(config, problem, limits)
     warps = config["BM"] // config.get("WM", 16) * (config["BN"] // config.get("WN", config["BN"]))
+    warps *= config.get("KGROUPS", 1)
     return along_n * along_m * (128 * warps + 4 * config["SPLITS"] * config["BM"] * config["BN"])
 
 

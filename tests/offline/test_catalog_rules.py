@@ -92,9 +92,35 @@ def test_a_block_for_each_slice_and_a_place_for_its_sums():
 
 
 def test_a_line_for_each_warp_and_a_place_for_its_sums():
-    meeting = SPLIT | {"WM": 16, "WN": 16}  # 8 warps
+    meeting = SPLIT | {"WM": 16, "WN": 16, "KGROUPS": 1}  # 8 warps
     assert rules.sums_of_warps(meeting, FEW_TILES, LIMITS) == 8 * 8 * 128 + 8 * 16 * 32 * 64 * 4
+    assert rules.threads_of_warps(meeting, FEW_TILES, LIMITS) == 8 * 32
     assert rules.sums_of_warps(meeting | {"SPLITS": 1}, FEW_TILES, LIMITS) == 0
+
+
+@pytest.mark.parametrize(("groups", "warps"), [(1, 2), (2, 4), (4, 8)])
+def test_groups_of_warps_have_more_lines_and_no_more_sums(groups, warps):
+    """Of 32 x 64 in 32 x 32: warps keep a part of what their groups have joined."""
+    meeting = SPLIT | {"KGROUPS": groups}
+    assert rules.sums_of_warps(meeting, FEW_TILES, LIMITS) == 8 * warps * 128 + 8 * 16 * 32 * 64 * 4
+    assert rules.threads_of_warps(meeting, FEW_TILES, LIMITS) == warps * 32
+
+
+def test_names_leave_out_one_group_and_say_how_many_more():
+    variant = select(["cuda:gemm/16_split_k"])[0]
+    for config in variant.kernel.configs:
+        name = replace(variant, config=config).name
+        assert ("KGROUPS" in name) == (config["KGROUPS"] > 1)
+        assert select([name])[0].config == config
+
+
+def test_the_ptx_split_k_has_a_twin_of_as_many_threads_and_bytes():
+    cuda, ptx = (select([name])[0].kernel for name in ("cuda:gemm/16_split_k", "ptx:gemm/16_split_k"))
+    (twin,) = [config for config in cuda.configs if ptx.configs[0].items() <= config.items()]
+    assert twin == cuda.configs[-1]  # both files say so
+    ours = launch_shape(cuda.launch, twin, FEW_TILES, LIMITS)
+    theirs = launch_shape(ptx.launch, ptx.configs[0], FEW_TILES, LIMITS)
+    assert (math.prod(ours.grid), ours.block, ours.shared) == (math.prod(theirs.grid), theirs.block, theirs.shared)
 
 
 def test_a_programmatic_launch_is_taken_where_it_is_to_be_had_and_each_sm_has_one_block():
