@@ -7,17 +7,23 @@
 #include "tile_order.cuh"
 
 // The numbering. Strips are STRIP rows of tiles, and neighbours in number are neighbours along m. TURNED: columns, and
-// along n.
-template <bool TURNED, int STRIP>
+// along n. BACK: every other strip is walked back, so that it begins beside the end of the one before.
+template <bool TURNED, int STRIP, bool BACK = false>
 struct ClusterOrder {
     int tiles_m, tiles_n;
 
     __device__ __forceinline__ int count() const { return tiles_m * tiles_n; }
 
     __device__ __forceinline__ TileIndex at(int number) const {
-        if (!TURNED) return tile_of_block(number, tiles_m, tiles_n, STRIP);
-        const TileIndex turned = tile_of_block(number, tiles_n, tiles_m, STRIP);
+        if (!TURNED) return in_strips(number, tiles_m, tiles_n);
+        const TileIndex turned = in_strips(number, tiles_n, tiles_m);
         return {turned.n, turned.m};
+    }
+
+    __device__ __forceinline__ static TileIndex in_strips(int number, int rows, int columns) {
+        TileIndex tile = tile_of_block(number, rows, columns, STRIP);
+        if (BACK && tile.m / STRIP % 2) tile.n = columns - 1 - tile.n;
+        return tile;
     }
 };
 

@@ -31,7 +31,7 @@ constexpr int PIECES = BN / COLUMNS;                   // boxes of a warp's 16 r
 typedef TmaTile<BM, A_TRANSPOSED, CLUSTER_N> TileA;
 typedef TmaTile<BN, !B_TRANSPOSED, CLUSTER_M> TileB;
 typedef BoxStore<COLUMNS, STORE_BOXES> Boxes;
-typedef ClusterOrder<ALONG_N, GROUP> Order;
+typedef ClusterOrder<ALONG_N, GROUP, SNAKE> Order;
 typedef StageReader<TileA, TileB, BLOCKS, STAGES, CLUSTER> Reader;
 typedef Reader::Block Block;
 
@@ -125,7 +125,7 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
         if (rank == 0) leave_claim(counters, gridDim.x / CLUSTER);
         if (PDL) launch_dependents();
     };
-    bool claimed = GPC;
+    bool claimed = GPC, backwards = false;
     RingPosition<STAGES> at;
     if (PDL && !GPC) launch_dependents();
     if (PDL) wait_for_prerequisites();
@@ -137,13 +137,15 @@ __device__ __forceinline__ void produce(const TensorMap* map_A, const TensorMap*
             mbarrier_wait(empty + 8 * at.stage, at.parity ^ 1);  // the first round passes: nothing was there
             const unsigned filled = full + 8 * at.stage, stage = ring + at.stage * STAGE_BYTES;
             mbarrier_arrive_expect(filled, STAGE_BYTES);
-            TileA::load(stage, map_A, m, k_block * BK, filled, rank, everyone);
-            TileB::load(stage + TileA::BYTES, map_B, n, k_block * BK, filled, rank, everyone);
+            const int k = (backwards ? slice.first + slice.end - 1 - k_block : k_block) * BK;
+            TileA::load(stage, map_A, m, k, filled, rank, everyone);
+            TileB::load(stage + TileA::BYTES, map_B, n, k, filled, rank, everyone);
             at.advance();
             if (k_block == slice.first) work.next(1);  // divisions, while copies are on their way
         }
         if (claimed) leave();  // behind the first copies
         claimed = false;
+        if (SNAKE) backwards = !backwards;  // what all have read last is still in L2
     }
     if (CLUSTER > 1)  // a block must not end while its peer may still arrive at its barriers
         for (int stage = 0; stage < STAGES; ++stage, at.advance()) mbarrier_wait(empty + 8 * at.stage, at.parity ^ 1);

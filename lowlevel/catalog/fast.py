@@ -24,8 +24,8 @@ COLUMN = 8
 #: Bytes of the counters of places where others lie behind them, and what the sums of slices begin at a multiple of:
 #: cu/include/slice_sums.cuh.
 CLAIMS, SUMS_ALIGNMENT = 256, 256
-#: What names and stored choices of before there were slices leave out.
-OPTIONAL = {"SPLITS": 1}
+#: What names leave out where it is not used, and stored choices of before there was such a number.
+OPTIONAL = {"SPLITS": 1, "SNAKE": 0}
 #: Sums of a thread from which on an equal share of the registers does not hold them beside addresses.
 SUMS_OF_AN_EQUAL_SHARE = 96
 
@@ -36,7 +36,7 @@ def fast_config(tile: tuple[int, int], stages: int, cluster: tuple[int, int] = (
     (m, n), (along_m, along_n) = tile, cluster
     numbers = {"BM": m, "BN": n, "BK": 64, "STAGES": stages, "CONSUMERS": 2, "PINGPONG": 0}
     numbers |= {"CLUSTER_M": along_m, "CLUSTER_N": along_n, "STORE_BOXES": 2, "OVERLAP": 0}
-    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0, "SPLITS": 1} | others
+    return numbers | {"ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0} | OPTIONAL | others
 
 
 def cluster_size(config: Config) -> int:
@@ -178,9 +178,9 @@ _LOADED, _STORED, _LATENCY, _START, _CLAIM = 64, (16, 24), 1000, 2000, 4000
 _PER_ROW, _TOGETHER, _LONG = 25.0, 0.8, 150_000
 #: Clocks of every launch before its first copies, and those more until both blocks of a cluster are there.
 _FIRST, _PEER = 2500, 300
-#: Of sums of slices: bytes a clock that the last warps read, and clocks from the last sum written until they know of it
-#: and have read the first. Guesses, to be measured, as is that sums are written like C.
-_READ, _MEETING = 64, 2500
+#: Of sums of slices: bytes a clock that the last warps read, how often longer than one of C a byte of them takes to be
+#: written, and clocks from the last sum written until they know of it and have read the first.
+_READ, _SUMS, _MEETING = 64, 2, 2500
 #: Clocks between the last product of a tile and the first of the next: in turn, by OVERLAP; and with one box a warp.
 _IN_TURN, _BETWEEN, _ONE_BOX = 200, (500, 1000, 1000), 50
 
@@ -188,11 +188,11 @@ _IN_TURN, _BETWEEN, _ONE_BOX = 200, (500, 1000, 1000), 50
 def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     """Clocks of the busiest SM."""
     area, waves = config["BM"] * config["BN"], ceil_div(*items_and_clusters(config, problem, limits))
-    store = (2 if config["SPLITS"] == 1 else 4) * area / _STORED[sharers(config) - 1]
-    between = _between_tiles(config, store)
-    clocks = waves * _clocks_of_a_tile(config, _main_loop(config, problem), between, store) - between
+    behind = _behind_an_item(config)
+    between = _between_tiles(config, behind)
+    clocks = waves * _clocks_of_a_tile(config, _main_loop(config, problem), between, behind) - between
     power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
-    return clocks * (1 + power) + store + _adding_up(config) + _clocks_of_the_start(config, problem)
+    return clocks * (1 + power) + behind + _last_meeting(config) + _clocks_of_the_start(config, problem)
 
 
 def _clocks_of_the_start(config: Config, problem: Problem) -> float:
@@ -207,26 +207,37 @@ def _main_loop(config: Config, problem: Problem) -> float:
     return ceil_div(k_blocks(config, problem), config["SPLITS"]) * k_block
 
 
-def _adding_up(config: Config) -> float:
-    """What the last to come of a tile's slices does behind its own sums: reads everyone's, and stores C."""
-    area, splits = config["BM"] * config["BN"], config["SPLITS"]
-    if splits == 1:
+def _store(config: Config) -> float:
+    return 2 * config["BM"] * config["BN"] / _STORED[sharers(config) - 1]
+
+
+def _behind_an_item(config: Config) -> float:
+    """What follows an item's last product: C is stored. Or the slice's sums are, and as many read as written: one of
+    SPLITS items reads those of all."""
+    if config["SPLITS"] == 1:
+        return _store(config)
+    return 2 * _SUMS * _store(config) + 4 * config["BM"] * config["BN"] / _READ
+
+
+def _last_meeting(config: Config) -> float:
+    """What the last to come of the last tile's slices does more: it reads all others', and stores C."""
+    if config["SPLITS"] == 1:
         return 0
-    return _MEETING + 4 * splits * area / _READ + 2 * area / _STORED[sharers(config) - 1]
+    return _MEETING + 4 * (config["SPLITS"] - 1) * config["BM"] * config["BN"] / _READ + _store(config)
 
 
-def _between_tiles(config: Config, store: float) -> float:
-    """The store, too, where nothing hides it."""
+def _between_tiles(config: Config, behind: float) -> float:
+    """What follows an item, too, where nothing hides it."""
     waits = _ONE_BOX if config["STORE_BOXES"] == 1 else 0
     if config["PINGPONG"]:
         return _IN_TURN + waits
-    return _BETWEEN[config["OVERLAP"]] + waits + (0 if config["OVERLAP"] else store)
+    return _BETWEEN[config["OVERLAP"]] + waits + (0 if config["OVERLAP"] else behind)
 
 
-def _clocks_of_a_tile(config: Config, main_loop: float, between: float, store: float) -> float:
+def _clocks_of_a_tile(config: Config, main_loop: float, between: float, behind: float) -> float:
     if config["PINGPONG"]:
-        return max(main_loop, (main_loop + store) / 2) + between
-    return max(main_loop + between, store)
+        return max(main_loop, (main_loop + behind) / 2) + between
+    return max(main_loop + between, behind)
 
 
 def _rows_fetched(config: Config) -> float:

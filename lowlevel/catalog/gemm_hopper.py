@@ -54,19 +54,22 @@ _SMALL = {"CONSUMERS": 1, "PDL": 1}
 FAST = (
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
     fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
+    fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1, SNAKE=1),
+    fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1, SNAKE=1),
     fast_config((256, 128), 4, (1, 2), OVERLAP=2, ALONG_N=0, PDL=1),
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, PDL=1),
     fast_config((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, GPC=1, PDL=1),
     fast_config((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, PDL=1),
     fast_config((128, 128), 6, (2, 1), PINGPONG=1, PDL=1),
     fast_config((128, 144), 4, PINGPONG=1, PDL=1),
-    fast_config((128, 144), 4, PINGPONG=1, STORE_BOXES=1, PDL=1),
+    fast_config((128, 144), 4, PINGPONG=1, STORE_BOXES=1, ALONG_N=0, GROUP=4, PDL=1),
     fast_config((128, 192), 5, STORE_BOXES=1, OVERLAP=1, PDL=1),
     fast_config((128, 160), 4, STORE_BOXES=1, OVERLAP=1, PDL=1),
     fast_config((128, 128), 6, OVERLAP=1, PDL=1),
     fast_config((64, 128), 8, **_SMALL),
     fast_config((64, 64), 8, **_SMALL),
-    fast_config((128, 128), 6, PINGPONG=1, PDL=1, SPLITS=4),
+    fast_config((128, 192), 5, STORE_BOXES=1, PDL=1, SPLITS=2),
+    fast_config((128, 128), 6, PDL=1, SPLITS=4),
     fast_config((128, 64), 8, (2, 1), PDL=1, SPLITS=3),
     fast_config((64, 64), 8, **_SMALL, SPLITS=4),
 )
@@ -86,6 +89,7 @@ FAST_SPACE = {
     "GPC": (0, 1),
     "PDL": (1,),
     "SPLITS": (1, 2, 3, 4, 6, 8),
+    "SNAKE": (0, 1),
 }
 
 KERNELS: tuple[Kernel, ...] = (

@@ -199,7 +199,7 @@ def admits_fp32_warp_tile(config: Config, problem: Problem, limits: Limits) -> s
 
 def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
     """The fast family's static_asserts, its barriers, and its registers."""
-    if broken := _broken_slices(config, problem, limits):
+    if broken := _broken_slices(config, problem, limits) or _pointless_snake(config, problem, limits):
         return broken
     consumers, sharers, overlap = config["CONSUMERS"], fast.sharers(config), config["OVERLAP"]
     row = config["BK"] * ELEMENTS[problem.type.operand].bytes
@@ -238,6 +238,15 @@ def _broken_slices(config: Config, problem: Problem, limits: Limits) -> str | No
     tiles, clusters = fast.cluster_tiles(config, problem), fast.clusters_at_once(config, limits)
     if tiles > 2 * clusters or ceil_div(tiles * splits, clusters) >= splits * ceil_div(tiles, clusters):
         return "SPLITS leave the busiest cluster as much to multiply, or there are over two tiles a cluster anyway"
+    return None
+
+
+def _pointless_snake(config: Config, problem: Problem, limits: Limits) -> str | None:
+    """What a wave shares with the one before."""
+    if config["SNAKE"] and config["SPLITS"] > 1:
+        return "SNAKE=1 is for whole tiles: slices of one share no operand"
+    if config["SNAKE"] and fast.cluster_tiles(config, problem) <= fast.clusters_at_once(config, limits):
+        return "SNAKE=1 with a single wave of tiles, which has none before it"
     return None
 
 

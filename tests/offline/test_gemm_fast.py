@@ -19,7 +19,7 @@ SHIPPED = paths.tuned_root() / "h200.json"
 FAST = next(k for k in catalog.kernels() if k.label == "cuda:gemm/25_fast")
 BASE = {
     "BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "CONSUMERS": 2, "PINGPONG": 0, "CLUSTER_M": 2, "CLUSTER_N": 1,
-    "STORE_BOXES": 2, "OVERLAP": 1, "ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0, "SPLITS": 1,
+    "STORE_BOXES": 2, "OVERLAP": 1, "ALONG_N": 1, "GROUP": 8, "GPC": 0, "PDL": 0, "SPLITS": 1, "SNAKE": 0,
 }  # fmt: skip
 LARGE = BASE | {"BM": 256, "BN": 192, "STAGES": 3, "CLUSTER_M": 1, "CLUSTER_N": 2, "OVERLAP": 2}
 IN_TURN = BASE | {"BN": 144, "PINGPONG": 1, "OVERLAP": 0, "CLUSTER_M": 1}
@@ -132,10 +132,24 @@ def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
         ({"STAGES": 5}, "shared memory"),
         ({"SPLITS": 2}, "OVERLAP=0"),
         (IN_SLICES | {"GROUP": 4}, "GROUP=8"),
+        ({"SNAKE": 1}, None),
     ],
 )
 def test_what_the_host_refuses(numbers, rule):
     found = space.refusal(FAST, BASE | numbers, cube(4096), H200)
+    assert found is None if rule is None else rule in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("shape", "config", "rule"),
+    [
+        ((67 * 256, 256), BASE, None),
+        ((66 * 256, 256), BASE, "single wave"),  # 66 tiles of a cluster
+        ((1024, 1024), IN_SLICES, "whole tiles"),
+    ],
+)
+def test_going_back_is_for_a_wave_behind_another(shape, config, rule):
+    found = space.refusal(FAST, config | {"SNAKE": 1}, Gemm(*shape, 4096, BF16, "NT"), H200)
     assert found is None if rule is None else rule in (found or "")
 
 
@@ -252,7 +266,7 @@ def test_who_stores_alone_takes_longer_and_who_waits_for_a_peer_starts_later():
     assert fast.fast_clocks(SMALL, cube(512), H200) < fast.fast_clocks(small_pair, cube(512), H200)
 
 
-@pytest.mark.parametrize("shape", [(576, 2240, 12736), (768, 448, 3008), (512, 512, 4096), (256, 256, 8192)])
+@pytest.mark.parametrize("shape", [(576, 2240, 12736), (512, 512, 4096), (256, 256, 8192)])
 def test_the_rule_cuts_k_where_tiles_are_few(shape):
     problem = Gemm(*shape, BF16, "NT")
     config = FAST.configs[FAST.choose(FAST.configs, problem, H200)]
@@ -260,12 +274,21 @@ def test_the_rule_cuts_k_where_tiles_are_few(shape):
     assert space.refusal(FAST, config, problem, H200) is None
 
 
+@pytest.mark.parametrize(
+    ("shape", "tile", "splits"), [((576, 2240, 12736), (128, 192), 2), ((768, 448, 3008), (64, 64), 1)]
+)
+def test_the_rule_cuts_k_as_was_faster_on_an_h200(shape, tile, splits):
+    """60 tiles in two slices each; 84 smaller ones before 42 in three slices."""
+    config = FAST.configs[FAST.choose(FAST.configs, Gemm(*shape, BF16, "NT"), H200)]
+    assert ((config["BM"], config["BN"]), config["SPLITS"]) == (tile, splits)
+
+
 def test_the_count_of_clocks_of_slices_by_hand():
     """32 tiles of 64 x 64 in four slices of 16 k-blocks each: one wave."""
     config, problem = SMALL | {"SPLITS": 4, "PDL": 1}, Gemm(256, 512, 4096, BF16, "NT")
     k_block = max(64 * 64 / 32, 2 * 8192 / 64, 1000 / 7)
     power = 25 * (64 + 64) / 4096 * 16 * k_block / 150_000
-    write, read, store = 4 * 4096 / 16, 4 * 4 * 4096 / 64, 2 * 4096 / 16
+    write, read, store = 2 * 4 * 4096 / 16, 4 * 4 * 4096 / 64, 2 * 4096 / 16
     start = 2500 + 2 * 8192 / 64
     expected = start + 16 * k_block * (1 + power) + write + 2500 + read + store
     assert fast.fast_clocks(config, problem, H200) == pytest.approx(expected)
