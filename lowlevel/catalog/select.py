@@ -40,8 +40,9 @@ def select(patterns: Sequence[str]) -> list[Variant]:
             continue
         if kernel := catalog.own_kernel(pattern):
             mine = [v for v in kernel.variants() if _has_words(v, pattern.removeprefix(kernel.label))]
+            mine = mine or [replace(v, chosen_by="named") for v in kernel.all_variants() if v.name == pattern]
             if not mine:
-                raise UsageError(f"'{pattern}': the bracket of an own kernel takes its type and layout, not numbers")
+                raise UsageError(f"'{pattern}': the bracket of an own kernel takes its type and layout, or all numbers")
             others.update((v.name, v) for v in mine)
             continue
         found = [v for v in everything if v.name == pattern]

@@ -51,6 +51,17 @@ def mine(name="01_my.cu as cuda:gemm/02_tiled"):
 
 
 class TestNames:
+    def test_every_listed_configuration_can_be_named(self):
+        """A row's whole name, as its command to repeat it gives it; a part of its numbers is none."""
+        entry = next(k for k in catalog.kernels() if k.label == "cuda:gemm/16_split_k")
+        kernel = catalog.own_kernel_of("01_my.cu", entry.label, ())
+        others = [v for v in kernel.all_variants() if v.epilogue == "none"]
+        assert len({v.config_text for v in others}) == len(entry.configs) > 1
+        for variant in others[:: len(others) // 7]:
+            assert mine(variant.name) == replace(variant, chosen_by=mine(variant.name).chosen_by)
+        with pytest.raises(UsageError, match="its type and layout, or all numbers"):
+            mine("01_my.cu as cuda:gemm/16_split_k[bf16,NT,SPLITS=27]")
+
     def test_a_name_is_enough_to_make_the_kernel(self):
         variant = mine()
         assert variant.name == "01_my.cu as cuda:gemm/02_tiled[fp32,NN,32x32x32]"
@@ -122,7 +133,7 @@ WRONG = {
     ("verify", "01_my.cu", "--as", "gemm/02", "64"): "verify needs a GPU",
     ("verify", "01_my.cu", "--as", "transpose/01", "4x"): "'4x' is not a shape",
     ("list", "01_my.cu as cuda:gemm/77_none"): "no kernel 'cuda:gemm/77_none'",
-    ("list", "01_my.cu as cuda:gemm/02_tiled[16x16x16]"): "takes its type and layout, not numbers",
+    ("list", "01_my.cu as cuda:gemm/02_tiled[16x16x16]"): "takes its type and layout, or all numbers",
 }
 
 
