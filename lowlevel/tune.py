@@ -79,7 +79,7 @@ def run_tune(options: TuneOptions, out: TextIO | None = None) -> int:
         failed = False
         for variant, problem in jobs(groups):
             try:
-                figures = tuner.tune(variant, problem)
+                figures = tuner.tune(variant, problem, named(groups, variant, problem))
             except KeyboardInterrupt:
                 print(f"\n{tuner.progress_text(variant, problem)}", file=out, flush=True)
                 raise
@@ -106,7 +106,15 @@ def choose(options: TuneOptions) -> list[Group]:
 
 
 def jobs(groups: Iterable[Group]) -> list[tuple[Variant, Gemm]]:
-    return [(variant, group.problem) for group in groups for variant in group.variants]
+    """What is tuned: a kernel in a type and a layout for a problem, once, also if several configurations are named."""
+    found = [(variant, group.problem) for group in groups for variant in group.variants]
+    return list({(v.kernel.label, v.type.name, v.layout, p.label): (v, p) for v, p in found}.values())
+
+
+def named(groups: Iterable[Group], variant: Variant, problem: Gemm) -> list[Config]:
+    """Configurations of the command line that are none of the entry's."""
+    same = [v for group in groups if group.problem == problem for v in group.variants if v.kernel is variant.kernel]
+    return [v.config for v in same if (v.type, v.layout) == (variant.type, variant.layout) and not v.listed]
 
 
 def open_file(path: Path, limits: Limits) -> Tuned:
@@ -119,14 +127,17 @@ def open_file(path: Path, limits: Limits) -> Tuned:
     return file
 
 
-def candidates(variant: Variant, problem: Gemm, limits: Limits, count: int) -> list[Variant]:
-    """The configurations to try: the entry's, then the best of the space, as `lowlevel advise` ranks them, but ties
-    spread; `count` together."""
+def candidates(
+    variant: Variant, problem: Gemm, limits: Limits, count: int, named: Sequence[Config] = ()
+) -> list[Variant]:
+    """The configurations to try: the entry's, those named, then the best of the space, as `lowlevel advise` ranks them,
+    but ties spread; `count` together."""
     points = space.tried(variant.kernel, problem, limits)
     ranked = model.rank(variant.kernel, points, problem, limits)
-    listed = [config for config in points if config in variant.kernel.configs_of(variant.type)]
-    others = spread([(config, e.microseconds) for config, e in ranked if config not in listed])
-    return [at(variant, config) for config in (*listed, *others)][: max(count, len(listed))]
+    wanted = [config for config in points if config in variant.kernel.configs_of(variant.type)]
+    wanted += [config for config in named if config not in wanted]
+    others = spread([(config, e.microseconds) for config, e in ranked if config not in wanted])
+    return [at(variant, config) for config in (*wanted, *others)][: max(count, len(wanted))]
 
 
 def spread(ranked: Sequence[tuple[Config, float]]) -> list[Config]:
@@ -164,10 +175,10 @@ class Tuner(Bench):
         )
         return "\n".join([*super().first_screen().splitlines()[:-1], f"{what} of timing each"])
 
-    def tune(self, variant: Variant, problem: Gemm) -> list[Figure]:
-        """The three passes; what the journal has is not measured again."""
+    def tune(self, variant: Variant, problem: Gemm, named: Sequence[Config] = ()) -> list[Figure]:
+        """The three passes; what the journal has is not measured again. named: configurations to try in any case."""
         reference = self.reference(variant, problem)
-        wanted = candidates(variant, problem, self.limits, self._asked.candidates)
+        wanted = candidates(variant, problem, self.limits, self._asked.candidates, named)
         if reference not in wanted:
             wanted.insert(0, reference)
         self._reference = reference.name

@@ -86,7 +86,7 @@ FAST_SPACE = {
     "OVERLAP": (0, 1, 2),
     "ALONG_N": (0, 1),
     "GROUP": (8, 4, 16),
-    "GPC": (0, 1),
+    "GPC": (0, 1, 2),
     "PDL": (1,),
     "SPLITS": (1, 2, 3, 4, 6, 8),
     "SNAKE": (0, 1),

@@ -215,6 +215,8 @@ def admits_fast(config: Config, problem: Problem, limits: Limits) -> str | None:
         return "a cluster of more than two: a block has one peer at most"
     if config["GPC"] and fast.cluster_size(config) != 2:
         return "GPC counts clusters of two"
+    if config["GPC"] == 2 and not fast.clusters_launched(config, problem, limits) % fast.COLUMN:
+        return "GPC=2 with whole columns of clusters, as GPC=1 has"
     return (
         hopper.broken_tiles(hopper.operand_tiles(config, problem), fast.bytes_of_boxes(config))
         or hopper.broken_expected_bytes(fast.tile_bytes(config, problem))

@@ -33,7 +33,8 @@ def add(commands) -> None:
         "                                          Ctrl-C, are added to the file\n"
         "  lowlevel bench --tune gemm/08 1024,4096 verify and time up to 48 configurations for each shape and store\n"
         "                                          the fastest; after Ctrl-C the same command goes on\n"
-        "  lowlevel bench --tune gemm/08 4096 --candidates 96 --budget 120 --json bench/tuned/h200.json\n\n"
+        "  lowlevel bench --tune gemm/08 4096 --candidates 96 --budget 120 --json bench/tuned/h200.json\n"
+        "                                          a configuration named whole, gemm/08[fp32,NN,...], is tried, too\n\n"
         "Without a GPU it says so, times nothing, and shows what can be known without one; with --json or --resume it\n"
         "fails, since there is nothing to save.",
     )

@@ -133,11 +133,16 @@ def test_owner_counts_a_warpgroup_for_each_64_rows_of_a_shared_tile():
         ({"SPLITS": 2}, "OVERLAP=0"),
         (IN_SLICES | {"GROUP": 4}, "GROUP=8"),
         ({"SNAKE": 1}, None),
+        ({"GPC": 2}, "whole columns"),  # four waves of 64 leave nothing to two more
     ],
 )
 def test_what_the_host_refuses(numbers, rule):
     found = space.refusal(FAST, BASE | numbers, cube(4096), H200)
     assert found is None if rule is None else rule in (found or "")
+
+
+def test_clusters_beside_the_columns_are_for_what_waves_leave():
+    assert space.refusal(FAST, BASE | {"GPC": 2}, cube(16384), H200) is None
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,23 @@ def test_the_candidates_of_a_kernel_that_counts_its_clocks_are_the_best_by_its_c
     assert tried[len(listed)] == next(config for config, _ in advised if config not in listed)
 
 
+def test_a_configuration_that_is_named_is_tried_too(tuning):
+    """Once, with the others; the kernel is not tuned again for each that is named."""
+    others = [v.name for v in tune.candidates(TILE, SHAPE, H200, 400)]
+    far, further = others[-2:]
+    groups = tune.choose(TuneOptions((far, further, "gemm/08"), "64x48x32"))
+    ((variant, problem),) = tune.jobs(groups)
+    configs = tune.named(groups, variant, problem)
+    assert [tune.at(variant, config).name for config in configs] == [far, further]
+    tried = [v.name for v in tune.candidates(variant, problem, H200, 26, configs)]
+    assert (len(tried), tried.count(far), tried.count(further)) == (26, 1, 1)
+    assert tried[: len(TILE.kernel.configs)] == others[: len(TILE.kernel.configs)]
+    tuning.times[far] = 4000.0
+    assert tuned_with(TuneOptions((far, "gemm/08"), "64x48x32", candidates=26))[0] == 0
+    (choice,) = stored().choices
+    assert tune.at(TILE, choice.config).name == far
+
+
 def test_ties_do_not_crowd_out_what_is_nearly_as_good():
     ranked = [*(({"GROUP": group}, 10.0) for group in (8, 4, 16)), ({"BM": 64}, 10.06), ({"BM": 32}, 12.0)]
     assert [list(c.values()) for c in tune.spread(ranked)] == [[8], [4], [64], [16], [32]]
@@ -191,10 +208,10 @@ def test_shapes_that_were_done_before_an_interruption_are_not_measured_again(tun
     options = TuneOptions(("gemm/08",), "64x48x32,32x32x32", candidates=26)
     real = tune.Tuner.tune
 
-    def second_is_interrupted(self, variant, problem):
+    def second_is_interrupted(self, variant, problem, named):
         if problem.m == 32:
             raise KeyboardInterrupt
-        return real(self, variant, problem)
+        return real(self, variant, problem, named)
 
     monkeypatch.setattr(tune.Tuner, "tune", second_is_interrupted)
     with pytest.raises(KeyboardInterrupt):
