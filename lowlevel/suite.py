@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lowlevel import catalog, paths
+from lowlevel import catalog, paths, tuned
 from lowlevel.catalog import library
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import select
@@ -102,7 +102,7 @@ def suited(chosen: Suite, limits: Limits) -> Suite:
     """The suite with each variant in the configuration that suits its problem on a GPU."""
     groups = []
     for group in chosen.groups:
-        variants = [v.suited(group.problem, limits) for v in group.variants]
+        variants = [tuned.suited(v, group.problem, limits) for v in group.variants]
         variants += [other for v in variants for other in _again(v, group.also)]
         found: dict[str, Variant] = {}
         for variant in variants:

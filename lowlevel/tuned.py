@@ -16,10 +16,11 @@ from pathlib import Path
 
 from lowlevel import model, paths
 from lowlevel.catalog import space
-from lowlevel.catalog.entry import Config, Kernel
+from lowlevel.catalog.entry import Config, Kernel, Variant
 from lowlevel.dtypes import ELEMENTS, Type
 from lowlevel.errors import UsageError
 from lowlevel.hardware import Limits
+from lowlevel.problems.base import Problem
 from lowlevel.problems.gemm import Gemm
 from lowlevel.shape_class import distance, shape_class
 from lowlevel.toolchain import cache
@@ -138,6 +139,19 @@ def empty(limits: Limits) -> Tuned:
 def user_path(gpu: str) -> Path:
     """Where `bench --tune` stores choices for a GPU."""
     return paths.user_tuned_root() / f"{paths.gpu_slug(gpu)}.json"
+
+
+def suited(variant: Variant, problem: Problem, limits: Limits) -> Variant:
+    """The variant in the configuration that suits a problem on a GPU, unless one was named.
+
+    A kernel with a tuning space takes the stored choice; without one, like any other, what its rule takes; and without
+    a rule what the cost model takes of the entry's configurations.
+    """
+    kernel = variant.kernel
+    if variant.chosen_by != "default" or not (kernel.choose or kernel.space):
+        return variant
+    config, chosen_by = configuration(kernel, variant.type, variant.layout, problem, limits)
+    return replace(variant, config=config, chosen_by=chosen_by)
 
 
 def configuration(kernel: Kernel, type_: Type, layout: str, problem: Gemm, limits: Limits) -> tuple[Config, str]:

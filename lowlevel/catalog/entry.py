@@ -263,19 +263,6 @@ class Variant:
     def with_config(self, **numbers: int) -> Variant:
         return replace(self, config={**self.config, **numbers})
 
-    def suited(self, problem: Problem, limits: Limits) -> Variant:
-        """This variant in the configuration that suits a problem on a GPU, unless one was named.
-
-        A kernel with a tuning space takes the stored choice; without one, like any other, what its rule takes; and
-        without a rule what the cost model takes of the entry's configurations.
-        """
-        if self.chosen_by != "default" or not (self.kernel.choose or self.kernel.space):
-            return self
-        from lowlevel import tuned  # it reads files, and needs this module
-
-        config, chosen_by = tuned.configuration(self.kernel, self.type, self.layout, problem, limits)
-        return replace(self, config=config, chosen_by=chosen_by)
-
 
 def read_config(words: Sequence[str], numbers: Sequence[str], optional: Config | None = None) -> Config | None:
     """`Variant.config_text`, split at its commas, back into a configuration of `numbers`, in their order.

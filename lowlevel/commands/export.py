@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lowlevel import catalog, hardware
+from lowlevel import catalog, hardware, tuned
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import one_kernel
 from lowlevel.device.cuda.driver import bindings, probe
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if refusal := variant.refusal(problem):
         raise UsageError(f"{variant.name} does not take {problem.label}: {refusal}")
     arch, limits = target(arguments.arch, arguments.gpu)
-    variant = variant.suited(problem, limits)
+    variant = tuned.suited(variant, problem, limits)
     binary = build(catalog.request(variant, arch))
     contents = folder.files(variant, problem, binary, limits)
     for path in folder.write_all(Path(arguments.output), contents):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from lowlevel import tuned
 from lowlevel.catalog.entry import Variant
 from lowlevel.commands import common
 from lowlevel.commands.export import target
@@ -114,7 +115,7 @@ def suited(variant: Variant, shape: str) -> Variant:
     """The configuration that the kernel takes for the shape on the GPU here; without one, on an H200."""
     if not shape:
         return variant
-    return variant.suited(make_problem(variant, parse_shape(shape)[0]), target(None, None)[1])
+    return tuned.suited(variant, make_problem(variant, parse_shape(shape)[0]), target(None, None)[1])
 
 
 def command_lines(variant: Variant, arguments: argparse.Namespace) -> list[list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowlevel import catalog
+from lowlevel import catalog, tuned
 from lowlevel.catalog.entry import Variant
 from lowlevel.contender import KernelContender, Packets
 from lowlevel.device.cuda.device import open_beside
@@ -59,7 +59,7 @@ class Session:
 
     def launch(self, variant: Variant, problem: Problem, buffers: Mapping[str, Buffer], handle: int) -> None:
         """Enqueues one call. Streams do not share a bound launch: it may own scratch memory."""
-        variant = variant.suited(problem, self.device.limits)
+        variant = tuned.suited(variant, problem, self.device.limits)
         key = (variant.name, problem, handle, *(buffers[o.name].address for o in problem.operands()))
         packets = self._bound.pop(key, None)
         if packets is None:

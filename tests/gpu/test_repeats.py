@@ -4,7 +4,7 @@ same bits each time, with more tiles than SMs, an odd number of them, and with s
 import pytest
 from conftest import runnable
 
-from lowlevel import catalog, gpu_worker
+from lowlevel import catalog, gpu_worker, tuned
 from lowlevel.problems.make import make_problem
 
 DEADLINE_S = 120.0
@@ -27,7 +27,7 @@ def suited(variant, shape, limits):
     if variant.refusal(problem):
         problem = make_problem(variant, tuple(-(-n // 32) * 32 for n in shape))
         assert not variant.refusal(problem)
-    return variant.suited(problem, limits), problem
+    return tuned.suited(variant, problem, limits), problem
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lowlevel import catalog, hardware
+from lowlevel import catalog, hardware, tuned
 from lowlevel.catalog import rules
 from lowlevel.catalog.select import all_variants, select
 from lowlevel.commands.verify import problems_of
@@ -126,9 +126,11 @@ def test_the_ptx_split_k_has_a_twin_of_as_many_threads_and_bytes():
 def test_a_programmatic_launch_is_taken_where_it_is_to_be_had_and_each_sm_has_one_block():
     """33 slices of 4 tiles are a block for each of an H200's 132 SMs, and not for each of 114."""
     variant = select(["cuda:gemm/16_split_k"])[0]
-    taken = {gpu: variant.suited(FEW_TILES, hardware.find(gpu)) for gpu in ("A100 SXM 80GB", "H100 PCIe", "H200")}
+    taken = {
+        gpu: tuned.suited(variant, FEW_TILES, hardware.find(gpu)) for gpu in ("A100 SXM 80GB", "H100 PCIe", "H200")
+    }
     assert [v.config["PDL"] for v in taken.values()] == [0, 0, 2]
-    assert variant.suited(Gemm(128, 64, 16384, BF16, "NT"), LIMITS).config["PDL"] == 1
+    assert tuned.suited(variant, Gemm(128, 64, 16384, BF16, "NT"), LIMITS).config["PDL"] == 1
     for gpu, suited in taken.items():
         limits = hardware.find(gpu)
         shape = launch_shape(variant.kernel.launch, suited.config, FEW_TILES, limits)
@@ -148,7 +150,7 @@ def test_blocks_look_for_others_only_where_all_run_at_once():
     variant = select(["cuda:gemm/16_split_k"])[0]
     for m, n, k in ((128, 128, 16384), (512, 512, 4096), (1024, 1024, 65536), (64, 64 * 17, 2**20)):
         problem = Gemm(m, n, k, BF16, "NT")
-        config = variant.suited(problem, LIMITS).config
+        config = tuned.suited(variant, problem, LIMITS).config
         assert config["LOOKS"] == 0 or math.prod(rules.slices_of_tiles(config, problem, LIMITS)) <= LIMITS.sms
 
 
@@ -168,12 +170,12 @@ def test_tiles_of_a_slice_fill_whole_clusters():
 def test_clusters_of_four_are_as_many_as_find_room():
     """An H200 has room for 30; where tiles are more, slices are fewer."""
     variant = select(["cuda:gemm/27_split_k_cluster"])[0]
-    few = variant.suited(FEW_TILES, LIMITS).config
+    few = tuned.suited(variant, FEW_TILES, LIMITS).config
     assert (few["CLUSTER_M"] * few["CLUSTER_N"], few["SPLITS"], few["PDL"] > 0) == (4, 30, True)
     assert few["STAGES"] * few["SPLITS"] * few["BK"] >= FEW_TILES.k  # every stage is used once
     for m, n in ((128, 256), (256, 256), (512, 256)):
         problem = Gemm(m, n, 8192, BF16, "NT")
-        blocks = math.prod(rules.slices_of_tiles(variant.suited(problem, LIMITS).config, problem, LIMITS))
+        blocks = math.prod(rules.slices_of_tiles(tuned.suited(variant, problem, LIMITS).config, problem, LIMITS))
         assert 64 < blocks <= 120
 
 
@@ -189,11 +191,11 @@ def test_blocks_that_wait_for_each_other_fit_on_the_gpu_at_once(m, blocks, sets)
 @pytest.mark.parametrize("kernel", ["cuda:gemm/15_split_k_cooperative", "cuda:gemm/16_split_k"])
 def test_few_tiles_are_cut_into_slices_and_many_are_not(kernel):
     variant = select([kernel])[0]
-    few = variant.suited(FEW_TILES, LIMITS).config
+    few = tuned.suited(variant, FEW_TILES, LIMITS).config
     assert few["SPLITS"] >= 8
     assert 64 <= math.prod(rules.slices_of_tiles(few, FEW_TILES, LIMITS)) <= 132
-    assert variant.suited(Gemm(8192, 8192, 8192, BF16, "NT"), LIMITS).config["SPLITS"] == 1
-    assert variant.suited(Gemm(4096, 4096, 64, BF16, "NT"), LIMITS).config["SPLITS"] == 1
+    assert tuned.suited(variant, Gemm(8192, 8192, 8192, BF16, "NT"), LIMITS).config["SPLITS"] == 1
+    assert tuned.suited(variant, Gemm(4096, 4096, 64, BF16, "NT"), LIMITS).config["SPLITS"] == 1
 
 
 @pytest.mark.parametrize("gpu", ["A100 SXM 80GB", "H100 PCIe", "H200"])
@@ -239,7 +241,7 @@ def test_a_type_with_configurations_of_its_own_has_those_alone():
 def _tile(gpu, *shape):
     """The tile and BK that 14's rule takes."""
     (wide, *_) = select(["cuda:gemm/14_wide"])
-    chosen = wide.suited(Gemm(*shape, BF16, "NT"), hardware.find(gpu)).config
+    chosen = tuned.suited(wide, Gemm(*shape, BF16, "NT"), hardware.find(gpu)).config
     return chosen["BM"], chosen["BN"], chosen["BK"]
 
 

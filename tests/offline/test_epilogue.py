@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lowlevel import catalog, suite
+from lowlevel import catalog, suite, tuned
 from lowlevel.catalog import rules
 from lowlevel.catalog.select import select
 from lowlevel.contender import EPILOGUE_PARAMETER, Values
@@ -117,14 +117,14 @@ def h200():
     ("m", "n", "groups"), [(512, 512, 4), (1024, 1024, 4), (2048, 2048, 1), (2048, 2304, 4), (4096, 4096, 1)]
 )
 def test_a_configuration_for_each_shape_class(m, n, groups):
-    variant = select(["gemm/08_warp_tile"])[0].suited(Gemm(m, n, 64, FP32), h200())
+    variant = tuned.suited(select(["gemm/08_warp_tile"])[0], Gemm(m, n, 64, FP32), h200())
     assert variant.config["KGROUPS"] == groups
     assert variant.chosen_by == "rule"
 
 
 def test_a_configuration_that_is_named_stays():
     (variant,) = select(["cuda:gemm/08_warp_tile[fp32,NN,128x256x16,s3,WM=64,WN=64,KGROUPS=1]"])
-    assert variant.suited(Gemm(512, 512, 512, FP32), h200()) is variant
+    assert tuned.suited(variant, Gemm(512, 512, 512, FP32), h200()) is variant
     assert variant.chosen_by == "named"
 
 

@@ -8,7 +8,7 @@ import pytest
 from fake_device import FakeContender
 from test_bench import gpu, product  # noqa: F401
 
-from lowlevel import bench, catalog, cli, gpu_worker, hardware, report, static, suite
+from lowlevel import bench, catalog, cli, gpu_worker, hardware, report, static, suite, tuned
 from lowlevel.bench import BenchOptions, run_bench
 from lowlevel.catalog.entry import Expect, Variant, read_config
 from lowlevel.catalog.select import select
@@ -132,8 +132,8 @@ class TestPoints:
         (tile,) = select(["gemm/08_warp_tile"])
         (point,) = swept([tile], {"BK": (16,)})
         problem = suite.selection(["gemm/08_warp_tile"], "64")[0].problem
-        assert tile.suited(problem, hardware.GPUS["H200"]).config != tile.config
-        assert point.suited(problem, hardware.GPUS["H200"]) is point
+        assert tuned.suited(tile, problem, hardware.GPUS["H200"]).config != tile.config
+        assert tuned.suited(point, problem, hardware.GPUS["H200"]) is point
 
     def test_the_launch_and_the_defines_follow(self):
         (point,) = swept(select(["cuda:gemm/05_large_register_tile"]), {"TM": (4,)})

@@ -114,8 +114,8 @@ def test_the_fastest_is_found_and_stored_with_all_figures(tuning):
     assert "2.000 of " in text
     assert "26 configurations tried" in text
     assert not tuned.unfinished_path("H200").exists()
-    assert TILE.suited(SHAPE, H200).chosen_by == "tuned (exact)"
-    assert TILE.suited(SHAPE, H200).name == FAST
+    assert tuned.suited(TILE, SHAPE, H200).chosen_by == "tuned (exact)"
+    assert tuned.suited(TILE, SHAPE, H200).name == FAST
 
 
 def test_heats_hold_the_reference_and_passes_are_longer_for_fewer(tuning):

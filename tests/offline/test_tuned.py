@@ -17,7 +17,7 @@ H200, H100, PCIE, A100 = (hardware.find(name) for name in ("H200", "H100 SXM", "
 (TILE,) = select(["gemm/08_warp_tile"])
 CUBE = Gemm(4096, 4096, 4096, FP32)
 SHIPPED = tuned.paths.tuned_root() / "h200.json"
-RULE = dict(TILE.suited(CUBE, H200).config)
+RULE = dict(tuned.suited(TILE, CUBE, H200).config)
 
 
 def config(**change):
@@ -47,21 +47,21 @@ def store(tuned_folders):
 
 
 def stages(problem=CUBE, limits=H200):
-    found = TILE.suited(problem, limits)
+    found = tuned.suited(TILE, problem, limits)
     return found.config["STAGES"], found.chosen_by
 
 
 def test_without_a_choice_the_rule_and_without_a_rule_the_model():
-    assert TILE.suited(CUBE, H200).chosen_by == "rule"
+    assert tuned.suited(TILE, CUBE, H200).chosen_by == "rule"
     kernel = dataclasses.replace(TILE.kernel, choose=None)
     variant = Variant(kernel, FP32, "NN", kernel.configs[0])
-    found = variant.suited(CUBE, H200)
+    found = tuned.suited(variant, CUBE, H200)
     assert found.chosen_by == "model"
     assert found.listed
-    assert variant.suited(Gemm(512, 512, 4096, FP32), A100).config == kernel.configs[1]
+    assert tuned.suited(variant, Gemm(512, 512, 4096, FP32), A100).config == kernel.configs[1]
     plain = dataclasses.replace(kernel, space={})
     variant = Variant(plain, FP32, "NN", plain.configs[0])
-    assert variant.suited(CUBE, H200) is variant
+    assert tuned.suited(variant, CUBE, H200) is variant
 
 
 def test_exact_shape_before_class_and_own_before_shipped(store):
@@ -81,7 +81,7 @@ def test_of_one_class_the_nearest_shape_and_the_own_file(store):
     assert stages() == (4, "tuned (class)")
     assert stages(Gemm(4096, 4096, 1088, FP32)) == (2, "tuned (class)")
     store(choice(4096, 4096, 1056, BK=32, STAGES=2))
-    assert TILE.suited(CUBE, H200).config["BK"] == 32
+    assert tuned.suited(TILE, CUBE, H200).config["BK"] == 32
     assert stages(Gemm(4096, 4096, 512, FP32))[1] == "rule"
 
 
@@ -92,7 +92,7 @@ def test_a_type_without_choices_takes_those_of_another_of_its_sizes(store):
     store(dataclasses.replace(found, config=dict(wide.config), reference=dict(wide.config)))
 
     def said(type_, layout="NT"):
-        return Variant(wide.kernel, type_, layout, wide.kernel.configs[0]).suited(cube, H200).chosen_by
+        return tuned.suited(Variant(wide.kernel, type_, layout, wide.kernel.configs[0]), cube, H200).chosen_by
 
     assert said(BF16) == "tuned (exact)"
     assert said(FP16) == "tuned (exact, bf16)"
@@ -117,7 +117,7 @@ def test_a_classs_choice_counts_where_the_kernels_count_finds_nothing_clearly_fa
     fast, choice = fast_choice
 
     def found(m, n, k, limits=H200):
-        found = fast.suited(Gemm(m, n, k, BF16, "NT"), limits)
+        found = tuned.suited(fast, Gemm(m, n, k, BF16, "NT"), limits)
         return found.config == choice.config, found.chosen_by
 
     assert found(2048, 2048, 1920) == (True, "tuned (class)")
@@ -132,14 +132,14 @@ def test_an_exact_choice_counts_whatever_the_count_says(fast_choice, store):
     fast, choice = fast_choice
     shape = (2344, 928, 1824)
     store(dataclasses.replace(choice, shape=shape))
-    assert fast.suited(Gemm(*shape, BF16, "NT"), H200).chosen_by == "tuned (exact)"
+    assert tuned.suited(fast, Gemm(*shape, BF16, "NT"), H200).chosen_by == "tuned (exact)"
 
 
 def test_of_a_class_the_nearest_that_is_not_clearly_slower(fast_choice, store):
     fast, choice = fast_choice
     near, far = (dataclasses.replace(choice, shape=shape) for shape in ((2304, 928, 1824), (2048, 2048, 3072)))
     store(near, dataclasses.replace(far, config=dict(far.config, BN=160, STAGES=4, CLUSTER_N=1)))
-    found = fast.suited(Gemm(2344, 928, 1824, BF16, "NT"), H200)
+    found = tuned.suited(fast, Gemm(2344, 928, 1824, BF16, "NT"), H200)
     assert (found.config["BN"], found.chosen_by) == (160, "tuned (class)")
 
 
@@ -182,17 +182,17 @@ def test_a_choice_of_before_a_number_has_it_at_its_optional_value(store):
     later = dataclasses.replace(
         TILE.kernel, configs=tuple({"CUT": 1, **c} for c in TILE.kernel.configs), optional={"CUT": 1}
     )
-    found = Variant(later, FP32, "NN", later.configs[0]).suited(CUBE, H200)
+    found = tuned.suited(Variant(later, FP32, "NN", later.configs[0]), CUBE, H200)
     assert found.chosen_by == "tuned (exact)"
     assert list(found.config.items()) == list({"CUT": 1, **config(STAGES=4)}.items())
     plain = dataclasses.replace(later, optional={})
-    assert Variant(plain, FP32, "NN", plain.configs[0]).suited(CUBE, H200).chosen_by == "rule"
+    assert tuned.suited(Variant(plain, FP32, "NN", plain.configs[0]), CUBE, H200).chosen_by == "rule"
 
 
 def test_a_named_configuration_stays(store):
     store(choice(4096, 4096, 4096, STAGES=4))
     named = dataclasses.replace(TILE, chosen_by="named")
-    assert named.suited(CUBE, H200) is named
+    assert tuned.suited(named, CUBE, H200) is named
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -236,7 +236,7 @@ def test_a_corrupt_file_is_one_line_and_no_choice(tuned_folders, text, capsys):
         tuned.Tuned.load(own / "h200.json")
     assert BROKEN[text] in str(caught.value)
     assert stages()[1] == "rule"
-    assert TILE.suited(Gemm(64, 64, 64, FP32), H200).chosen_by == "rule"
+    assert tuned.suited(TILE, Gemm(64, 64, 64, FP32), H200).chosen_by == "rule"
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert said[0].startswith("lowlevel: ")
