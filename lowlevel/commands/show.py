@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from lowlevel import catalog, paths
+from lowlevel import catalog, hardware, paths
 from lowlevel.catalog.entry import Variant
 from lowlevel.catalog.select import one_kernel
 from lowlevel.commands import common
+from lowlevel.contender import launch_shape
 from lowlevel.errors import UsageError
+from lowlevel.problems.make import default_shape, make_problem
 from lowlevel.toolchain import mlir, sass
 from lowlevel.toolchain.build import build
 
@@ -48,10 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def resources(variant: Variant, arch: str) -> list[dict]:
-    """A row for each of its kernels, with what the compiler says that it takes."""
+    """A row for each of its kernels, with what the compiler says that it takes; dynamic_shared: bytes that a
+    launch at the default shape asks for beside those."""
     binary = build(catalog.request(variant, arch))
+    problem, limits = make_problem(variant, default_shape(variant)), hardware.typical(arch)
+    asked = {
+        step.entry: launch_shape(step.launch, variant.config, problem, limits).shared
+        for step in variant.kernel.steps_for(problem)
+    }
     return [
-        {"entry": entry.name, "arch": binary.arch, **vars(entry.resources), "compiler": binary.compiler}
+        {"entry": entry.name, "arch": binary.arch}
+        | vars(entry.resources)
+        | {"dynamic_shared": asked.get(entry.name, 0), "compiler": binary.compiler}
         for entry in binary.entries.values()
     ]
 

@@ -117,6 +117,14 @@ def test_show_prints_each_form(capsys):
     assert json.loads(run(capsys, "show", "gemm/02_tiled", "resources", "--json")[1])[0]["shared"] == 8192
 
 
+def test_show_resources_tells_what_a_launch_asks_for(capsys):
+    """Of the step that asks: 25 copies rows that TMA cannot read with another kernel, and none of 4096."""
+    rows = json.loads(run(capsys, "show", "cuda:gemm/25", "resources", "--json")[1])
+    rows += json.loads(run(capsys, "show", "gemm/02_tiled", "resources", "--json")[1])
+    found = [(row["entry"], row["shared"], row["dynamic_shared"]) for row in rows]
+    assert found == [("repack", 0, 0), ("gemm", 0, 229456), ("gemm", 8192, 0)]
+
+
 @pytest.mark.parametrize("form", ["source", "ptx", "sass"])
 def test_show_prints_json_where_it_is_asked_for(capsys, form):
     words = ("show", "cuda:gemm/02_tiled", form)
