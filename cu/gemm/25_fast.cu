@@ -21,7 +21,7 @@
 //           SNAKE           1: the tiles of a strip back where the strip before ended, and k backwards in every other
 //                           tile of a cluster: the operand that a wave of tiles shares with the one before is longer
 //                           than L2 keeps it, so it begins with what was read last. Which tiles go backwards depends
-//                           on the number of clusters alone, and so do the bits
+//                           on the number of clusters alone, and so do the bits. 2: and C is the first to leave L2
 //           GPC             1, 2: clusters of a GPC take neighbouring tiles, gpc_claim.cuh; 2: also those left over
 //                           when every GPC has eight
 //           PDL             1: the launch begins while the kernel before it ends

@@ -41,8 +41,8 @@ __device__ __forceinline__ void pack_columns(Packed<COLUMNS>& packed, const floa
     }
 }
 
-// A warp's BOXES boxes of 16 x COLUMNS.
-template <int COLUMNS, int BOXES>
+// A warp's BOXES boxes of 16 x COLUMNS. LEAVES: in L2 C makes room for other lines.
+template <int COLUMNS, int BOXES, bool LEAVES = false>
 struct BoxStore {
     static constexpr bool SWIZZLED = COLUMNS == 64;
     static constexpr unsigned ROW_BYTES = COLUMNS * sizeof(Output), BYTES = 16 * ROW_BYTES;
@@ -76,7 +76,10 @@ struct BoxStore {
         if (!by_tma) {
             copy(box, m, n);
         } else if (lane == 0) {
-            tma_store_2d(map, shared_address(box), n, m);
+            if constexpr (LEAVES)
+                tma_store_2d(map, shared_address(box), n, m, evict_first());
+            else
+                tma_store_2d(map, shared_address(box), n, m);
             tma_store_commit();
         }
     }

@@ -30,8 +30,8 @@ constexpr int PIECES = BN / COLUMNS;                   // boxes of a warp's 16 r
 
 typedef TmaTile<BM, A_TRANSPOSED, CLUSTER_N> TileA;
 typedef TmaTile<BN, !B_TRANSPOSED, CLUSTER_M> TileB;
-typedef BoxStore<COLUMNS, STORE_BOXES> Boxes;
-typedef ClusterOrder<ALONG_N, GROUP, SNAKE> Order;
+typedef BoxStore<COLUMNS, STORE_BOXES, (SNAKE == 2)> Boxes;
+typedef ClusterOrder<ALONG_N, GROUP, (SNAKE > 0)> Order;
 typedef StageReader<TileA, TileB, BLOCKS, STAGES, CLUSTER> Reader;
 typedef Reader::Block Block;
 

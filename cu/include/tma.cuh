@@ -50,6 +50,20 @@ __device__ __forceinline__ void tma_store_2d(const TensorMap* map, unsigned sour
                  ::"l"(map), "r"(x), "r"(y), "r"(source) : "memory");
 }
 
+// The policy of what nobody reads soon: its lines leave L2 before others. PTX ISA, 'createpolicy'.
+__device__ __forceinline__ unsigned long long evict_first() {
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// The same store under a policy. PTX ISA, 'cp.async.bulk.tensor', .L2::cache_hint.
+__device__ __forceinline__ void tma_store_2d(const TensorMap* map, unsigned source, int x, int y,
+                                             unsigned long long policy) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], %4;"
+                 ::"l"(map), "r"(x), "r"(y), "r"(source), "l"(policy) : "memory");
+}
+
 // Closes the group of this thread's stores since the last one. PTX ISA, 'cp.async.bulk.commit_group'.
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

@@ -55,7 +55,7 @@ FAST = (
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
     fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1, SNAKE=1),
-    fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1, SNAKE=1),
+    fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1, SNAKE=2),
     fast_config((256, 128), 4, (1, 2), OVERLAP=2, ALONG_N=0, PDL=1),
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, PDL=1),
     fast_config((128, 192), 5, (2, 1), PINGPONG=1, STORE_BOXES=1, GPC=1, PDL=1),
@@ -89,7 +89,7 @@ FAST_SPACE = {
     "GPC": (0, 1, 2),
     "PDL": (1,),
     "SPLITS": (1, 2, 3, 4, 6, 8),
-    "SNAKE": (0, 1),
+    "SNAKE": (0, 1, 2),
 }
 
 KERNELS: tuple[Kernel, ...] = (

@@ -246,9 +246,9 @@ def _broken_slices(config: Config, problem: Problem, limits: Limits) -> str | No
 def _pointless_snake(config: Config, problem: Problem, limits: Limits) -> str | None:
     """What a wave shares with the one before."""
     if config["SNAKE"] and config["SPLITS"] > 1:
-        return "SNAKE=1 is for whole tiles: slices of one share no operand"
+        return "SNAKE is for whole tiles: slices of one share no operand"
     if config["SNAKE"] and fast.cluster_tiles(config, problem) <= fast.clusters_at_once(config, limits):
-        return "SNAKE=1 with a single wave of tiles, which has none before it"
+        return "SNAKE with a single wave of tiles, which has none before it"
     return None
 
 
