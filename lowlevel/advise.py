@@ -15,6 +15,9 @@ from lowlevel.model import Estimate, Tile
 from lowlevel.problems.gemm import Gemm
 from lowlevel.toolchain.build import build_all
 
+#: Numbers that say in which order tiles are taken.
+ORDER = ("ALONG_N", "GROUP", "SNAKE")
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -73,6 +76,16 @@ def compiled(
         estimate = model.estimate_of(variant.kernel, variant.config, tile, problem, limits)
         good.append(_advice(variant, variant.config, estimate, problem, limits, taken.spills))
     return sorted(good, key=lambda a: a.estimate.microseconds) + bad
+
+
+def told_apart(ranked: Sequence[Advice]) -> list[Advice]:
+    """The first of those that differ in the order of their tiles alone, where that makes no difference to the
+    estimate."""
+    firsts: dict[tuple, Advice] = {}
+    for advice in ranked:
+        others = tuple(number for number in advice.variant.config.items() if number[0] not in ORDER)
+        firsts.setdefault((others, advice.estimate), advice)
+    return list(firsts.values())
 
 
 def common_numbers(advices: Sequence[Advice]) -> list[str]:

@@ -70,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         silent = set() if any(row["limit"] for row in rows) else {"limit"}  # a kernel's own count names none
         common.print_rows([{k: v for k, v in row.items() if k not in silent} for row in rows], arguments)
         print("\n" + below(advices[0], alike, limits))
+        if len(advise.told_apart(ranked)) < len(ranked):
+            print("A row stands for those, too, which take its tiles in another order.")
         if text := stored(advices[0].variant, problem, limits):
             print(text)
         print("\n" + admitted(advices[0].variant, problem, limits))
@@ -123,7 +125,7 @@ def family(variant: Variant, problem: Gemm, limits: Limits, arguments: argparse.
     """The best configurations, with what the compiler says of them unless that is not wanted; and all of them."""
     arch = catalog.request(variant, limits.arch).arch  # refuses a kernel that this GPU cannot run
     ranked = advise.advise(variant, problem, limits)
-    advices = ranked[: arguments.top]
+    advices = advise.told_apart(ranked)[: arguments.top]
     if not advices:
         raise UsageError(f"{limits.name} holds no configuration of {variant.kernel.label}")
     if not arguments.no_compile:

@@ -249,6 +249,7 @@ def test_numbers_that_all_have_are_told_once(capsys):
     assert not any("CONSUMERS" in line for line in lines[:12])
     spelled = lines[4].split()[1].split(",")
     assert len(spelled) + len(alike.split(", ")) == 2 + 10  # the tile, the stages, and ten numbers
+    assert "A row stands for those, too, which take its tiles in another order.\n" in out
     assert "the kernel's own count of clocks, at 1980 MHz; it ranks configurations, and predicts nothing.\n" in out
     assert " limit " not in lines[2]
     one = run(capsys, "advise", *words, "--top", "1")[1]
@@ -268,6 +269,19 @@ def test_the_command(capsys):
     assert "model us: the cost model of docs/tuning.md; it ranks configurations, and predicts nothing.\n" in out
     assert "measured: " not in out
     assert " limit " in lines[2]
+    assert "A row stands for" not in out
+
+
+def test_orders_of_tiles_are_one_row():
+    """Where they make no difference to the count; tiles that take as long are two."""
+    (variant,) = one_kernel("cuda:gemm/25[bf16,NT,SNAKE=1]")
+    ranked = advise.advise(variant, Gemm(4096, 14336, 4096, BF16, "NT"), H200)
+    told = advise.told_apart(ranked)
+    assert len(told) < len(ranked) / 6
+    assert [a for a in ranked if a in told] == told
+    assert {a.variant.config["GROUP"] for a in told[:20]} == {8}
+    tiles = {(a.variant.config["BM"], a.variant.config["BN"]): a for a in reversed(told)}
+    assert tiles[128, 256].estimate.microseconds == tiles[256, 128].estimate.microseconds
 
 
 def test_what_was_measured_at_exactly_this_shape_is_told(capsys, tuned_folders):
