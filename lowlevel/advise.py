@@ -15,9 +15,6 @@ from lowlevel.model import Estimate, Tile
 from lowlevel.problems.gemm import Gemm
 from lowlevel.toolchain.build import build_all
 
-#: Numbers that say in which order tiles are taken.
-ORDER = ("ALONG_N", "GROUP", "SNAKE")
-
 
 @dataclass(frozen=True)
 class Advice:
@@ -83,7 +80,8 @@ def told_apart(ranked: Sequence[Advice]) -> list[Advice]:
     estimate."""
     firsts: dict[tuple, Advice] = {}
     for advice in ranked:
-        others = tuple(number for number in advice.variant.config.items() if number[0] not in ORDER)
+        variant = advice.variant
+        others = tuple((name, n) for name, n in variant.config.items() if name not in variant.kernel.order)
         firsts.setdefault((others, advice.estimate), advice)
     return list(firsts.values())
 

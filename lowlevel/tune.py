@@ -79,7 +79,7 @@ def run_tune(options: TuneOptions, out: TextIO | None = None) -> int:
         failed = False
         for variant, problem in jobs(groups):
             try:
-                figures = tuner.tune(variant, problem, named(groups, variant, problem))
+                figures = tuner.tune(variant, problem, configs_named(groups, variant, problem))
             except KeyboardInterrupt:
                 print(f"\n{tuner.progress_text(variant, problem)}", file=out, flush=True)
                 raise
@@ -111,7 +111,7 @@ def jobs(groups: Iterable[Group]) -> list[tuple[Variant, Gemm]]:
     return list({(v.kernel.label, v.type.name, v.layout, p.label): (v, p) for v, p in found}.values())
 
 
-def named(groups: Iterable[Group], variant: Variant, problem: Gemm) -> list[Config]:
+def configs_named(groups: Iterable[Group], variant: Variant, problem: Gemm) -> list[Config]:
     """Configurations of the command line that are none of the entry's."""
     same = [v for group in groups if group.problem == problem for v in group.variants if v.kernel is variant.kernel]
     return [v.config for v in same if (v.type, v.layout) == (variant.type, variant.layout) and not v.listed]

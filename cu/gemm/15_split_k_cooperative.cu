@@ -18,8 +18,6 @@
 //           Everyone waits for the slowest block of the tile, and then for the barrier's own way to L2 and back. Rung
 //           16 has no barrier.
 
-constexpr int KGROUPS = 1;  // all warps multiply every k
-
 #include "split_loop.cuh"
 
 // A unit is a piece of the tile, numbered along its rows. Unit u is in share u % SPLITS, which the block of slice

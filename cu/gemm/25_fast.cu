@@ -18,10 +18,11 @@
 //                           registers and is stored behind the next tile's first k-blocks. 2: of two blocks of 64 rows,
 //                           the upper is stored behind the lower's last products, the lower behind the next tile's
 //           ALONG_N, GROUP  order of the tiles, cluster_order.cuh
-//           SNAKE           1: the tiles of a strip back where the strip before ended, and k backwards in every other
-//                           tile of a cluster: the operand that a wave of tiles shares with the one before is longer
-//                           than L2 keeps it, so it begins with what was read last. Which tiles go backwards depends
-//                           on the number of clusters alone, and so do the bits. 2: and C is the first to leave L2
+//           SNAKE           1: every other strip of tiles is walked back, and every other tile of a cluster has its k
+//                           from the last to the first. Of the operand that a wave of tiles shares with the one before,
+//                           L2 may hold only the end: then that is what the wave begins with. Which tiles go backwards
+//                           depends on the number of clusters alone, and so do the bits. 2: and C is the first to leave
+//                           L2
 //           GPC             1, 2: clusters of a GPC take neighbouring tiles, gpc_claim.cuh; 2: also those left over
 //                           when every GPC has eight
 //           PDL             1: the launch begins while the kernel before it ends

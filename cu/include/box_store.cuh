@@ -42,7 +42,7 @@ __device__ __forceinline__ void pack_columns(Packed<COLUMNS>& packed, const floa
 }
 
 // A warp's BOXES boxes of 16 x COLUMNS. LEAVES: in L2 C makes room for other lines.
-template <int COLUMNS, int BOXES, bool LEAVES = false>
+template <int COLUMNS, int BOXES, bool LEAVES>
 struct BoxStore {
     static constexpr bool SWIZZLED = COLUMNS == 64;
     static constexpr unsigned ROW_BYTES = COLUMNS * sizeof(Output), BYTES = 16 * ROW_BYTES;

@@ -8,7 +8,7 @@
 
 // The numbering. Strips are STRIP rows of tiles, and neighbours in number are neighbours along m. TURNED: columns, and
 // along n. BACK: every other strip is walked back, so that it begins beside the end of the one before.
-template <bool TURNED, int STRIP, bool BACK = false>
+template <bool TURNED, int STRIP, bool BACK>
 struct ClusterOrder {
     int tiles_m, tiles_n;
 

@@ -22,6 +22,10 @@
 #include "mma.cuh"
 #include "split_tile.cuh"
 
+#if !defined(KGROUPS)
+#define KGROUPS 1  // all warps multiply every k: groups are 16_split_k.cu's
+#endif
+
 constexpr int WARPS_N = BN / WN, GROUP_WARPS = BM / WM * WARPS_N;
 constexpr int WARPS = KGROUPS * GROUP_WARPS, THREADS = 32 * WARPS;
 constexpr int GROUP_K = BK / KGROUPS;  // of a k-block, for one group

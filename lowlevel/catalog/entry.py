@@ -110,9 +110,10 @@ class Kernel:
     owner: who computes an element, for the report of a wrong one. choose: which of configs suits a problem on a GPU,
     where it is not always the first. clocks: of the busiest SM in a configuration, where the cost model knows too
     little of the kernel to rank them; with it goes waves: (tiles of a cluster, clusters that are there at once and take
-    them in turn). space: the values of each number that tuning tries. admits: which of their
-    products the kernel can have, kept in `catalog/space.py`. optional: numbers that names and stored choices leave out
-    at these values, since there were names and choices before there were the numbers.
+    them in turn). space: the values of each number that tuning tries. admits: which of their products the kernel can
+    have, kept in `catalog/space.py`. order: numbers that say in which order tiles are taken. optional: numbers that
+    names and stored choices leave out at these values, since there were names and choices before there were the
+    numbers.
     """
 
     language: str
@@ -138,6 +139,7 @@ class Kernel:
     waves: Sized | None = None
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     admits: Admits | None = None
+    order: tuple[str, ...] = ()
     optional: Config = field(default_factory=dict)
 
     @property

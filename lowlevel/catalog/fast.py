@@ -26,6 +26,8 @@ COLUMN = 8
 CLAIMS, SUMS_ALIGNMENT = 256, 256
 #: What names leave out where it is not used, and stored choices of before there was such a number.
 OPTIONAL = {"SPLITS": 1, "SNAKE": 0}
+#: In which order tiles are taken.
+ORDER = ("ALONG_N", "GROUP", "SNAKE")
 #: Sums of a thread from which on an equal share of the registers does not hold them beside addresses.
 SUMS_OF_AN_EQUAL_SHARE = 96
 

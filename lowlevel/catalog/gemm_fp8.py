@@ -4,6 +4,7 @@ from lowlevel.catalog.boxes import operand_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch
 from lowlevel.catalog.fast import (
     OPTIONAL,
+    ORDER,
     box_of_c,
     cluster_of,
     fast_clocks,
@@ -49,6 +50,7 @@ KERNELS: tuple[Kernel, ...] = (
         waves=items_and_clusters,
         space=FAST_SPACE | {"PROMOTE": (0,)},
         admits=admits_fp8,
+        order=ORDER,
         optional=OPTIONAL,
         params=(
             *("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm"),

@@ -4,6 +4,7 @@ from lowlevel.catalog.boxes import operand_tile, output_tile
 from lowlevel.catalog.entry import Expect, Kernel, Launch, twin
 from lowlevel.catalog.fast import (
     OPTIONAL,
+    ORDER,
     box_of_c,
     cluster_of,
     fast_clocks,
@@ -50,7 +51,7 @@ _LAUNCH = Launch(block=warpgroup_for_64_rows, grid=column_of_tiles, shared=ring_
 _SMALL = {"CONSUMERS": 1, "PDL": 1}
 #: Clusters of 2 x 1 share B and run along n; those of 1 x 2 share A and run along m. Blocks alone whose consumers share
 #: a tile are for a tile an SM: an edge leaves no half of a pair without work, and nobody waits for a turn. The last cut
-#: k, for few tiles.
+#: k, for few tiles. The count of clocks does not see SNAKE: whoever has it is taken only where it is named or tuned.
 FAST = (
     fast_config((128, 256), 4, (2, 1), OVERLAP=1, GPC=1),
     fast_config((256, 192), 3, (1, 2), OVERLAP=2, ALONG_N=0, GPC=1),
@@ -214,6 +215,7 @@ KERNELS: tuple[Kernel, ...] = (
         waves=items_and_clusters,
         space=FAST_SPACE,
         admits=admits_fast,
+        order=ORDER,
         optional=OPTIONAL,
         params=("map_A", "map_B", "map_C", "C", "M", "N", "K", "ldc", "workspace", "gpc_of_sm", "epilogue"),
         launch=Launch(

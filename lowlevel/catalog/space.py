@@ -244,7 +244,7 @@ def _broken_slices(config: Config, problem: Problem, limits: Limits) -> str | No
 
 
 def _pointless_snake(config: Config, problem: Problem, limits: Limits) -> str | None:
-    """What a wave shares with the one before."""
+    """Where no wave has one before it that it shares an operand with, going back changes nothing."""
     if config["SNAKE"] and config["SPLITS"] > 1:
         return "SNAKE is for whole tiles: slices of one share no operand"
     if config["SNAKE"] and fast.cluster_tiles(config, problem) <= fast.clusters_at_once(config, limits):

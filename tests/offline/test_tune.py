@@ -81,7 +81,7 @@ def test_a_configuration_that_is_named_is_tried_too(tuning):
     far, further = others[-2:]
     groups = tune.choose(TuneOptions((far, further, "gemm/08"), "64x48x32"))
     ((variant, problem),) = tune.jobs(groups)
-    configs = tune.named(groups, variant, problem)
+    configs = tune.configs_named(groups, variant, problem)
     assert [tune.at(variant, config).name for config in configs] == [far, further]
     tried = [v.name for v in tune.candidates(variant, problem, H200, 26, configs)]
     assert (len(tried), tried.count(far), tried.count(further)) == (26, 1, 1)
