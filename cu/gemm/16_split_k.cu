@@ -31,7 +31,7 @@
 //           KGROUPS: groups of warps, 1 where a name does not say. The entry's last configuration, with KGROUPS = 4 and
 //           LOOKS = 0, is that of ptx/gemm/16_split_k.ptx, where sums are joined and slices meet by blocks.
 // Limit     By count, for 128 x 128 x 16384: a block reads 127 KiB of operands, and writes and reads 16 KiB of sums.
-//           Behind the loop, a chain of latencies: store, count, see the others' count, load, store.
+//           Behind the loop, a chain of latencies: store, see the others' count, load, store.
 
 #include "comes_last.cuh"
 #include "prefetch.cuh"
