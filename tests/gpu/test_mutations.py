@@ -24,18 +24,24 @@ ROOT = paths.kernel_root() / "cu"
 SHAPES = ("2304x2176x1024", "512x512x4096", "257x129x65")
 #: For rings, more k-blocks than any has stages; and one launch, since one that hangs costs its whole deadline.
 RING_SHAPES = ("512x512x4096", "--kind", "integer")
+#: Fewer k-blocks than slices: most sums are zero.
+FEW_SHAPES = ("257x129x65",)
 ONLY = ("--dtype", "bf16", "--layout", "NT", "--repeats", "3", "--json")
 DEADLINE = "20"
 
 SWIZZLE, STAGED, WIDE = "gemm/12_swizzle", "gemm/13_multistage", "gemm/14_wide"
+SPLIT = "gemm/16_split_k"
 RING, SPECIALISED, CLUSTER = "gemm/21_ring", "gemm/22_warp_specialised", "gemm/24_cluster"
 HOPPER = (RING, SPECIALISED, CLUSTER)
 KERNEL = ""  # instead of a header's name
 OPERANDS, STAGES, TILES = "operand_tile.cuh", "stage_ring.cuh", "wgmma_tile.cuh"
+SUMS = "split_sums.cuh"
 
 #: A small tile and a ring of two: the next k-block was asked for less time ago than memory takes.
 SMALL = ("BM=64", "BN=64", "BK=32", "WM=32", "WN=32", "STAGES=2")
 TWO_STAGES = ("STAGES=2",)
+#: Warps that look for each other.
+MEETING = ("SPLITS=32", "LOOKS=64")
 
 #: What `verify` says: the verdict, or the reason for it. A barrier that is told more than its phase takes is in no
 #: defined state: then any of them.
@@ -81,6 +87,9 @@ MUTATIONS = {
         numbers=SMALL,
     ),
     "14 has no barrier": Mutation(WIDE, "__syncthreads();  // the next block is whole", "// the next block is whole"),
+    "16 writes a sum of zero as zero": Mutation(
+        SPLIT, "return __float_as_uint(sum) == 0 ? -0.0f : sum;", "return sum;", SUMS, numbers=MEETING, said=HANGS
+    ),
     "21 does not wait for its tiles": Mutation(RING, "mbarrier_wait(full + stage * 8, parity);", "", said=ANY),
     "21 never flips the parity": Mutation(RING, "stage = 0, parity ^= 1;", "stage = 0;", numbers=TWO_STAGES, said=ANY),
     "21 expects a chunk too many": Mutation(
@@ -127,7 +136,7 @@ def verified(kernel: str, folder, numbers: tuple[str, ...], mutation: Mutation |
     text = source(kernel, header).read_text()
     changed.write_text(text.replace(mutation.old, mutation.new) if mutation else text)
     defined = [word for number in numbers for word in ("-D", number)]
-    shapes = RING_SHAPES if kernel in HOPPER else SHAPES
+    shapes = RING_SHAPES if kernel in HOPPER else FEW_SHAPES if kernel == SPLIT else SHAPES
     return cli.main(["verify", str(copy), "--as", f"cuda:{kernel}", *defined, *ONLY, "--deadline", DEADLINE, *shapes])
 
 
