@@ -25,6 +25,8 @@ MOST_REGISTERS = 255
 #: What sums and fragments leave to addresses and counters, at the least: the tensor-core kernels here take 36 to 54,
 #: and spill where a bound leaves them 16.
 ADDRESSES = 24
+#: The same of `gemm/25_fast` and `gemm/26_fp8`, whose consumers only wait, multiply and store; A transposed takes more.
+FAST_ADDRESSES, FAST_TRANSPOSED = 20, 4
 
 
 def points(kernel: Kernel, problem: Problem, limits: Limits) -> list[Config]:
@@ -271,4 +273,5 @@ def _over_fast_registers(config: Config, problem: Problem, limits: Limits) -> st
     kept, taken = fast.registers_after_trade(config)
     if broken := hopper.broken_trade(threads, kept, taken):
         return broken
-    return "more sums and fragments than the registers hold" if sums + packed + ADDRESSES > taken else None
+    addresses = FAST_ADDRESSES + (FAST_TRANSPOSED if problem.layout[0] == "T" else 0)
+    return "more sums and fragments than the registers hold" if sums + packed + addresses > taken else None
