@@ -8,12 +8,16 @@
 //           it. So who sees the count may find sums that are not there yet: a word says itself that it has come, by not
 //           being zero. A sum of +0 is written as -0, which adds up to the same. Whoever has read a word clears it for
 //           the next call; each warp its own of another half of the workspace, while it waits, was slower on an H200.
-//           The count only says when it is worth while to look: without it each warp would ask for 4 KiB at a time
-//           where it asks for a word, while others still load and store, and that was slower by far.
-// Leaving   The others may not even run. So a warp looks LOOKS times, and then leaves its share to the last to go. Each
-//           has stored its sums before it counts itself in and goes: so the last waits for what is on its way, and for
-//           nobody who has yet to run. The counts and what has been left are one word, so that one of any two knows of
-//           the other.
+//           The count only says when it is worth while to read. Sums that are read before they are there are read
+//           twice, and that was slower by far on an H200: so was every way to read or to count earlier than here. When
+//           no more than FEW have yet to come, a warp reads what there is, and then asks again for the rest.
+// Looking   is an atomic that adds nothing, by one lane. Loads of the word were slower on an H200: it may be that L2
+//           keeps a copy of what is loaded in the half where the asking SM is, which the next count has to remove,
+//           while atomics are done where the word lies.
+// Leaving   The others may not even run. So a warp looks LOOKS times, and then leaves its share to the last to come,
+//           who finds in the count's word what has been left; if they have all come by then, the word's answer says so,
+//           and the warp takes its share back. Each has stored its sums before it counts itself in: so the last, too,
+//           waits for what is on its way, and for nobody who has yet to run.
 //
 // Memory    workspace: for each warp of each tile a line of 128 bytes with its Count; then the sums,
 //           [tile][warp][slice][piece][lane] fours. All zero before and after. LOOKS = 0: the sums are whatever they
@@ -36,18 +40,21 @@ __host__ __device__ constexpr int lanes_of_chunk() {
     return lanes;
 }
 constexpr int LANES = lanes_of_chunk(), GROUPS = 32 / LANES, CHUNKS = FOURS / LANES;
-constexpr int EACH = (SPLITS + GROUPS - 1) / GROUPS;        // slices of a group
-constexpr int OF_A_SHARE = (CHUNKS + SPLITS - 1) / SPLITS;  // chunks at most; one, where shares are as many
+constexpr int EACH = (SPLITS + GROUPS - 1) / GROUPS;  // slices of a group
 
-// Bit s: share s has been left. Above them, how many have come, and how many have gone.
+// Bit s: share s has been left. Above them, how many have come, so that all together are 2^6 and nothing is left of
+// them: slice 0 counts for the SPLITS - 1 others that make it 2^6. So nobody has to clear the word for the next call.
 typedef unsigned long long Count;
-constexpr int SHARE_BITS = 40;
-constexpr Count COME = 1ull << SHARE_BITS, GONE = COME << 12;
-static_assert(LOOKS == 0 || SPLITS <= SHARE_BITS, "a bit for each share");
+constexpr int COUNT_AT = 58;
+constexpr int FEW = SPLITS / 2;
+static_assert(LOOKS == 0 || SPLITS <= 40, "less than the count wraps at, and a bit below it for each share");
 
 __device__ __forceinline__ Count of_share(int share) { return 1ull << share; }
-__device__ __forceinline__ bool all_have_come(Count word) { return word % GONE / COME == SPLITS; }
-__device__ __forceinline__ bool all_others_have_gone(Count word) { return word / GONE == SPLITS - 1; }
+__device__ __forceinline__ Count of_slice(int slice) { return (Count)(slice == 0 ? 65 - SPLITS : 1) << COUNT_AT; }
+
+// How many have yet to come; more than there are while slice 0 has.
+__device__ __forceinline__ int to_come(Count word) { return (64 - (int)(word >> COUNT_AT)) % 64; }
+__device__ __forceinline__ Count left_in(Count word) { return word % (1ull << COUNT_AT); }
 
 // What a sum is written as.
 __device__ __forceinline__ float not_zero(float sum) { return __float_as_uint(sum) == 0 ? -0.0f : sum; }
@@ -63,14 +70,15 @@ __device__ __forceinline__ void tell(float4* to, float4 sum) {
     asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(not_zero(sum.x)),
                  "f"(not_zero(sum.y)), "f"(not_zero(sum.z)), "f"(not_zero(sum.w)) : "memory");
 }
-__device__ __forceinline__ float4 told(const float4* from) {
-    float4 four;
-    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w) : "l"(from) : "memory");
-    return four;
-}
 __device__ __forceinline__ bool has_come(float4 a) {
     return min(min(__float_as_uint(a.x), __float_as_uint(a.y)), min(__float_as_uint(a.z), __float_as_uint(a.w))) != 0;
+}
+// Reads it if it has not come; no branch between one and the next.
+__device__ __forceinline__ void ask(float4& four, const float4* from) {
+    asm volatile("{\n\t.reg .pred missing;\n\tsetp.eq.u32 missing, %5, 0;\n\t"
+                 "@missing ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "+f"(four.x), "+f"(four.y), "+f"(four.z), "+f"(four.w)
+                 : "l"(from), "r"((unsigned)has_come(four)) : "memory");
 }
 
 // A lane's part of a chunk: a four of every slice of its group.
@@ -90,16 +98,14 @@ struct Parts {
         for (int n = 0; n < EACH; ++n) four[n] = __ldcg(first + offset(n));
     }
 
-    // The same until they have come. All have been stored.
-    __device__ __forceinline__ void wait_and_read(const float4* first) {
-        bool all;
-        do {
+    // Reads those that had not come, zero at first. Whether all the warp's have.
+    __device__ __forceinline__ bool read_rest(const float4* first) {
 #pragma unroll
-            for (int n = 0; n < EACH; ++n) four[n] = told(first + offset(n));
-            all = true;
+        for (int n = 0; n < EACH; ++n) ask(four[n], first + offset(n));
+        bool all = true;
 #pragma unroll
-            for (int n = 0; n < EACH; ++n) all &= has_come(four[n]);
-        } while (!__all_sync(~0u, all));
+        for (int n = 0; n < EACH; ++n) all &= has_come(four[n]);
+        return __all_sync(~0u, all);
     }
 
     // For the next call.
@@ -134,74 +140,75 @@ __device__ __forceinline__ void write_part(float4* parts, int slice, int piece, 
         *to = sum;
 }
 
-// Counts the warp in: its sums have been stored, and come soon. No answer is waited for: a warp's share is that of its
-// slice.
-__device__ __forceinline__ void come(Count* word) {
-    __syncwarp();  // all lanes have stored before the first says so
-    if (threadIdx.x % 32 == 0)
-        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(COME) : "memory");
-}
-
-// Whether all come while the warp looks. Every lane asks, in one access, so that nobody has to be told.
-__device__ __forceinline__ bool see_all(const Count* word) {
-    bool all = false;
-#pragma unroll 1
-    for (int look = 0; look < LOOKS && !all; ++look) {
-        Count now;
-        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(word) : "memory");
-        all = __all_sync(~0u, all_have_come(now));
-    }
-    return all;
-}
-
-// The warp goes: it does not touch the word any more, unless it is the last. Returns, in the first lane, what the word
-// was before.
-__device__ __forceinline__ Count go(Count* word, Count leaves) {
+// Adds to the word. Returns to the first lane what it was before.
+__device__ __forceinline__ Count add_to_word(Count* word, Count more) {
     Count before = 0;
     if (threadIdx.x % 32 == 0)
-        asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
-                     : "=l"(before) : "l"(word), "l"(GONE + leaves) : "memory");
+        asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(more) : "memory");
     return before;
 }
-
-// The shares that have been left to the warp: if it is the last, which clears the word. `before`: of go().
-__device__ __forceinline__ Count left_to_me(Count* word, Count before, Count leaves) {
-    Count left = 0;
-    if (threadIdx.x % 32 == 0 && all_others_have_gone(before)) {
-        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(0ull) : "memory");
-        left = before % COME + leaves;
-    }
-    return __shfl_sync(~0u, left, 0);
+__device__ __forceinline__ Count of_first_lane(Count word) { return __shfl_sync(~0u, word, 0); }
+// What has been left is this warp's to add up now.
+__device__ __forceinline__ void take(Count* word, Count shares) {
+    if (threadIdx.x % 32 == 0 && shares != 0)
+        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(-shares) : "memory");
 }
 
-// Adds up a share of all slices. `mine`: the lane's four of chunk 0, of its group's first slice.
-__device__ __forceinline__ void add_up(int share, float4* mine, const TileOfC& to, const Epilogue& epilogue) {
-    const int lane = threadIdx.x % 32;
+// Whether the first chunk of a share comes while the warp looks. `now`: the word with this warp's count.
+__device__ __forceinline__ bool see_all(Count* word, Count now, Parts& parts, const float4* first) {
 #pragma unroll 1
-    for (int n = 0; n < OF_A_SHARE; ++n) {
-        const int chunk = share + n * SPLITS;
-        if (chunk >= CHUNKS) return;
-        const int four = chunk * LANES + lane % LANES, piece = four / 32;
-        Parts parts;
-        parts.wait_and_read(mine + chunk * LANES);
-        const float4 sum = parts.sum();
-        if (lane / LANES == 0)
-            to.store(piece / ROW_PIECES * PIECE_M, piece % ROW_PIECES * PIECE_N, sum, epilogue, four % 32);
-        Parts::clear(mine + chunk * LANES);
+    for (int look = 0; look < LOOKS; ++look) {
+        if (to_come(now) > FEW)
+            now = of_first_lane(add_to_word(word, 0));
+        else if (parts.read_rest(first))
+            return true;
+    }
+    return false;
+}
+
+// Adds up a chunk that has been read, and clears it. `chunk`: the lane's four of it, of its group's first slice.
+__device__ __forceinline__ void finish(const Parts& parts, int chunk, float4* mine, const TileOfC& to,
+                                       const Epilogue& epilogue) {
+    const int lane = threadIdx.x % 32, four = chunk * LANES + lane % LANES, piece = four / 32;
+    Parts::clear(mine + chunk * LANES);
+    const float4 sum = parts.sum();
+    if (lane / LANES == 0)
+        to.store(piece / ROW_PIECES * PIECE_M, piece % ROW_PIECES * PIECE_N, sum, epilogue, four % 32);
+}
+
+// Adds up a share of all slices, which have all come, from `chunk` on.
+__device__ __forceinline__ void add_up(int chunk, float4* mine, const TileOfC& to, const Epilogue& epilogue) {
+#pragma unroll 1
+    for (; chunk < CHUNKS; chunk += SPLITS) {
+        Parts parts = {};
+        while (!parts.read_rest(mine + chunk * LANES)) {}
+        finish(parts, chunk, mine, to, epilogue);
     }
 }
 
-// Adds up this warp's share, and if it is the last to go, what has been left. `to`: where the warp's part lies in C.
-// All its sums have been written before.
+// Counts the warp in, whose sums have been written. Adds up its share, and if it is the last to come, what has been
+// left. `to`: where the warp's part lies in C.
 __device__ __forceinline__ void add_up_together(Count* word, float4* parts, int slice, const TileOfC& to,
                                                 const Epilogue& epilogue) {
     float4* mine = parts + threadIdx.x % 32 / LANES * FOURS + threadIdx.x % LANES;
-    come(word);
-    const bool together = see_all(word);
-    const Count leaves = together ? 0 : of_share(slice);
-    const Count before = go(word, leaves);  // the answer is on its way while the warp adds up
-    if (together) add_up(slice, mine, to, epilogue);
+    __syncwarp();  // all lanes have stored before the first says so
+    const Count now = of_first_lane(add_to_word(word, of_slice(slice))) + of_slice(slice);
+    int chunk = slice;
+    if (chunk < CHUNKS) {
+        Parts first = {};
+        if (see_all(word, now, first, mine + chunk * LANES)) {
+            finish(first, chunk, mine, to, epilogue);
+            chunk += SPLITS;
+        } else {
+            const Count then = of_first_lane(add_to_word(word, of_share(slice)));
+            if (to_come(then) > 0) return;
+            take(word, of_share(slice));
+        }
+    }
+    add_up(chunk, mine, to, epilogue);
+    if (to_come(now) > 0) return;
+    Count left = left_in(now);
+    take(word, left);
 #pragma unroll 1
-    for (Count left = left_to_me(word, before, leaves); left != 0; left &= left - 1)
-        add_up(__ffsll(left) - 1, mine, to, epilogue);
+    for (; left != 0; left &= left - 1) add_up(__ffsll(left) - 1, mine, to, epilogue);
 }

@@ -42,6 +42,8 @@ SMALL = ("BM=64", "BN=64", "BK=32", "WM=32", "WN=32", "STAGES=2")
 TWO_STAGES = ("STAGES=2",)
 #: Warps that look for each other.
 MEETING = ("SPLITS=32", "LOOKS=64")
+#: Those that come first do not wait for the others.
+LEAVING = ("SPLITS=32", "LOOKS=1")
 
 #: What `verify` says: the verdict, or the reason for it. A barrier that is told more than its phase takes is in no
 #: defined state: then any of them.
@@ -90,6 +92,8 @@ MUTATIONS = {
     "16 writes a sum of zero as zero": Mutation(
         SPLIT, "return __float_as_uint(sum) == 0 ? -0.0f : sum;", "return sum;", SUMS, numbers=MEETING, said=HANGS
     ),
+    "16 counts every slice as one": Mutation(SPLIT, "slice == 0 ? 65 - SPLITS : 1", "1", SUMS, numbers=MEETING),
+    "16 forgets what was left": Mutation(SPLIT, "Count left = left_in(now);", "Count left = 0;", SUMS, numbers=LEAVING),
     "21 does not wait for its tiles": Mutation(RING, "mbarrier_wait(full + stage * 8, parity);", "", said=ANY),
     "21 never flips the parity": Mutation(RING, "stage = 0, parity ^= 1;", "stage = 0;", numbers=TWO_STAGES, said=ANY),
     "21 expects a chunk too many": Mutation(
