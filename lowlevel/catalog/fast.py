@@ -179,7 +179,7 @@ def owner_in_warpgroups(config: Config, row: int, column: int) -> int:
 _LOADED, _STORED, _LATENCY, _START, _CLAIM = 64, (16, 24), 1000, 2000, 4000
 _PER_ROW, _TOGETHER, _LONG = 15.0, 0.8, 150_000
 #: Clocks of every launch before its first copies, and those more until both blocks of a cluster are there.
-_FIRST, _PEER = 2500, 300
+_FIRST, _PEER = 2500, 200
 #: Of sums of slices: bytes a clock that the last warps read, how often longer than one of C a byte of them takes to be
 #: written, and clocks from the last sum written until they know of it and have read the first.
 _READ, _SUMS, _MEETING = 64, 2, 2500
