@@ -173,18 +173,19 @@ def owner_in_warpgroups(config: Config, row: int, column: int) -> int:
 
 #: What the rule below counts with. Bytes a clock into an SM, and bytes a clock that one warpgroup stores, and two;
 #: clocks from a copy's start until its data is there; clocks of a launch that waits for the one before it, and of a
-#: claim; what a clock grows by for each row of operands that is fetched for a sum, in long products, where power sets
-#: it; what of the rows is fetched where the clusters of a GPC read them together; how many clocks are long. Read off
-#: measurements on an H200; they weigh configurations against each other, and predict nothing.
+#: claim; what a clock grows by for each row of operands that is fetched for a sum, and for each that a wgmma reads from
+#: shared memory, in long products, where power sets it; what of the rows is fetched where the clusters of a GPC read
+#: them together; how many clocks are long. Read off measurements on an H200; they weigh configurations against each
+#: other, and predict nothing.
 _LOADED, _STORED, _LATENCY, _START, _CLAIM = 64, (16, 24), 1000, 2000, 4000
-_PER_ROW, _TOGETHER, _LONG = 15.0, 0.8, 150_000
+_PER_ROW, _READS, _TOGETHER, _LONG = 16.0, 2.0, 0.8, 150_000
 #: Clocks of every launch before its first copies, and those more until both blocks of a cluster are there.
 _FIRST, _PEER = 2500, 200
 #: Of sums of slices: bytes a clock that the last warps read, how often longer than one of C a byte of them takes to be
 #: written, and clocks from the last sum written until they know of it and have read the first.
 _READ, _SUMS, _MEETING = 64, 2, 2500
 #: Clocks between the last product of a tile and the first of the next: in turn, by OVERLAP; and with one box a warp.
-_IN_TURN, _BETWEEN, _ONE_BOX = 200, (500, 1000, 1000), 50
+_IN_TURN, _BETWEEN, _ONE_BOX = 200, (500, 1000, 850), 50
 
 
 def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
@@ -193,7 +194,7 @@ def fast_clocks(config: Config, problem: Problem, limits: Limits) -> float:
     behind = _behind_an_item(config)
     between = _between_tiles(config, behind)
     clocks = waves * _clocks_of_a_tile(config, _main_loop(config, problem), between, behind) - between
-    power = _PER_ROW * _rows_fetched(config) / area * min(1.0, clocks / _LONG)
+    power = (_PER_ROW * _rows_fetched(config) / area + _READS * _rows_read(config)) * min(1.0, clocks / _LONG)
     return clocks * (1 + power) + behind + _last_meeting(config) + _clocks_of_the_start(config, problem)
 
 
@@ -248,6 +249,11 @@ def _rows_fetched(config: Config) -> float:
     a, b = config["BM"] / config["CLUSTER_N"], config["BN"] / config["CLUSTER_M"]
     along = config["CLUSTER_M"] > 1 if config["ALONG_N"] else config["CLUSTER_N"] > 1
     return (a + b) * (_TOGETHER if config["GPC"] and along else 1)
+
+
+def _rows_read(config: Config) -> float:
+    """Rows of A and B that a wgmma of 64 x BN reads from shared memory, for a sum."""
+    return (ROWS + config["BN"]) / (ROWS * config["BN"])
 
 
 def items_and_clusters(config: Config, problem: Problem, limits: Limits) -> tuple[int, int]:

@@ -273,15 +273,15 @@ def test_the_command(capsys):
 
 
 def test_orders_of_tiles_are_one_row():
-    """Where they make no difference to the count; tiles that take as long are two."""
+    """Where they make no difference to the count; clusters that take as long are two."""
     (variant,) = one_kernel("cuda:gemm/25[bf16,NT,SNAKE=1]")
     ranked = advise.advise(variant, Gemm(4096, 14336, 4096, BF16, "NT"), H200)
     told = advise.told_apart(ranked)
     assert len(told) < len(ranked) / 6
     assert [a for a in ranked if a in told] == told
     assert {a.variant.config["GROUP"] for a in told[:20]} == {8}
-    tiles = {(a.variant.config["BM"], a.variant.config["BN"]): a for a in reversed(told)}
-    assert tiles[128, 256].estimate.microseconds == tiles[256, 128].estimate.microseconds
+    pairs = {(a.variant.config["CLUSTER_M"], a.variant.config["CLUSTER_N"]): a for a in reversed(told)}
+    assert pairs[1, 2].estimate.microseconds == pairs[2, 1].estimate.microseconds
 
 
 def test_what_was_measured_at_exactly_this_shape_is_told(capsys, tuned_folders):
