@@ -316,6 +316,16 @@ def test_the_count_of_clocks_of_slices_by_hand():
     assert fast.fast_clocks(config, problem, H200) == pytest.approx(expected)
 
 
+def test_the_count_is_told_with_the_numbers_that_it_counts_with():
+    text = " ".join((paths.kernel_root() / "docs/tuning.md").read_text().split())
+    power = f"{fast._PER_ROW:g} R / (BM BN) + {fast._READS:g} (64 + BN) / (64 BN), at less than {fast._LONG:,} clocks"
+    alone, first, second = fast._BETWEEN
+    between = f"{alone} + the store, with OVERLAP=1 {first}, with OVERLAP=2 {second}, with PINGPONG {fast._IN_TURN}; "
+    start = f"{fast._PEER} more with a cluster, {fast._CLAIM} for claims with GPC, {fast._START} without PDL"
+    for told in (power, between + f"{fast._ONE_BOX} more with one box a warp", start, f"{fast._TOGETHER} of that"):
+        assert told in text
+
+
 def test_names_and_stored_choices_of_before_slices_stay():
     """They leave the number out, and stand for tiles that are not cut."""
     variant = Variant(FAST, BF16, "NT", FAST.configs[0])
