@@ -42,17 +42,17 @@ __host__ __device__ constexpr int lanes_of_chunk() {
 constexpr int LANES = lanes_of_chunk(), GROUPS = 32 / LANES, CHUNKS = FOURS / LANES;
 constexpr int EACH = (SPLITS + GROUPS - 1) / GROUPS;  // slices of a group
 
-// Bit s: share s has been left. Above them, how many have come, so that all together are 2^6 and nothing is left of
-// them: slice 0 counts for the SPLITS - 1 others that make it 2^6. So nobody has to clear the word for the next call.
+// Bit s: share s has been left. Above them, in six bits, how many have come. Slice 0 counts as many as the others do
+// not of 2^6: all together leave nothing behind, and nobody has to clear the word for the next call.
 typedef unsigned long long Count;
 constexpr int COUNT_AT = 58;
-constexpr int FEW = SPLITS / 2;
-static_assert(LOOKS == 0 || SPLITS <= 40, "less than the count wraps at, and a bit below it for each share");
+constexpr int FEW = SPLITS / 2;  // no more may have yet to come when a warp reads
+static_assert(LOOKS == 0 || SPLITS <= COUNT_AT, "a bit for each share, and fewer than six bits count");
 
 __device__ __forceinline__ Count of_share(int share) { return 1ull << share; }
 __device__ __forceinline__ Count of_slice(int slice) { return (Count)(slice == 0 ? 65 - SPLITS : 1) << COUNT_AT; }
 
-// How many have yet to come; more than there are while slice 0 has.
+// How many have yet to come. While slice 0 is among them, more than there are.
 __device__ __forceinline__ int to_come(Count word) { return (64 - (int)(word >> COUNT_AT)) % 64; }
 __device__ __forceinline__ Count left_in(Count word) { return word % (1ull << COUNT_AT); }
 
@@ -148,6 +148,7 @@ __device__ __forceinline__ Count add_to_word(Count* word, Count more) {
     return before;
 }
 __device__ __forceinline__ Count of_first_lane(Count word) { return __shfl_sync(~0u, word, 0); }
+
 // What has been left is this warp's to add up now.
 __device__ __forceinline__ void take(Count* word, Count shares) {
     if (threadIdx.x % 32 == 0 && shares != 0)

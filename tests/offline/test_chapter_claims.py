@@ -705,6 +705,17 @@ def test_the_readme_says_how_far_mma_sync_comes():
     says(f"in cool air it has {several(cool, '.2f')}", "README.md")
 
 
+def test_the_readme_says_what_mma_sync_has_at_seeded_shapes():
+    def ratios(file):
+        found = [r for r in rows(file) if (r.variant, r.language) == (WIDE, "cuda")]
+        return [r.vs_cublas for r in found if (r.dtype, r.layout) == ("bf16", "NT")]
+
+    suite, seeded = ratios("gemm-ampere"), ratios("gemm-ampere-seeded")
+    assert (len(suite), len(seeded)) == (5, 20)
+    says(f"have the geometric mean {mean(suite):.2f}, stand twenty seeded ones that nobody chose, with", "README.md")
+    says(f"that nobody chose, with {mean(seeded):.2f} (`gemm-ampere-seeded.json`)", "README.md")
+
+
 def test_the_readme_says_what_split_k_brings():
     def best(variant, launch, file):
         found = [r for r in rows(file) if (r.variant, r.language, r.m, r.n, r.k) == (variant, "cuda", *LONG)]
