@@ -65,13 +65,14 @@ def names(kernel: Kernel) -> list[str]:
 
 
 def shapes(kernel: Kernel) -> str:
-    """Small, since the sanitizer runs kernels a hundred times slower, but more than one tile in every dimension, once
-    with odd tails and once with rows that are multiples of 16 bytes."""
+    """Small, since the sanitizer runs kernels a hundred times slower, but more than one tile in every dimension, and k
+    for every slice; once with odd tails and once with rows that are multiples of 16 bytes."""
     if kernel.operation == "probe":
         return ""
     m, n = (max(config.get(key, 64) for config in kernel.configs) for key in ("BM", "BN"))
     if kernel.operation == "gemm":
-        return f"{m + 1}x{n + 1}x70,{m + 8}x{n + 8}x72"
+        k = max([64, *(config["SPLITS"] * config["BK"] for config in kernel.configs if config.get("SPLITS", 1) > 1)])
+        return f"{m + 1}x{n + 1}x{k + 6},{m + 8}x{n + 8}x{k + 8}"
     return f"{m + 1}x{n + 33},{2 * m + 16}x{3 * n + 16}"
 
 

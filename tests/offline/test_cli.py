@@ -381,6 +381,9 @@ def test_sanitizers_meet_more_than_one_tile_in_every_body():
         odd, even = parse_shape(sanitize.shapes(kernel))
         for config in kernel.configs:
             assert all(m > config["BM"] and n > config["BN"] for m, n, _ in (odd, even))
+            assert all(k > config.get("SPLITS", 1) * config.get("BK", 1) for _, _, k in (odd, even)), (
+                "k for every slice"
+            )
         assert odd[1] % 4
         assert all(size % 8 == 0 for size in even), "rows of 16-bit elements that are multiples of 16 bytes"
     for fast in (k for k in catalog.kernels() if k.choose):
