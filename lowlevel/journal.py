@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lowlevel.toolchain import cache
+from lowlevel.files import write_whole
 from lowlevel.tuned import Figure
 
 
@@ -57,4 +57,4 @@ class Journal:
                 self.path.unlink(missing_ok=True)
                 return
             plain = {k: {**e, "figures": [asdict(f) for f in e["figures"]]} for k, e in self._entries.items()}
-            cache.write(self.path, json.dumps(plain, allow_nan=False).encode())
+            write_whole(self.path, json.dumps(plain, allow_nan=False).encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tempfile
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lowlevel.errors import UsageError
+from lowlevel.files import write_whole
 
 SCHEMA = 1
 
@@ -117,14 +117,9 @@ class Results:
             indent=1,
             allow_nan=False,
         )
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text + "\n")
-            os.replace(temporary, path)
+            write_whole(path, f"{text}\n".encode())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             raise UsageError(f"cannot write {path}: {error.strerror}; choose another place with --json") from None
 
     @classmethod

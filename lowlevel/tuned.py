@@ -19,11 +19,11 @@ from lowlevel.catalog import space
 from lowlevel.catalog.entry import Config, Kernel, Variant
 from lowlevel.dtypes import ELEMENTS, Type
 from lowlevel.errors import UsageError
+from lowlevel.files import write_whole
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 from lowlevel.problems.gemm import Gemm
 from lowlevel.shape_class import distance, shape_class
-from lowlevel.toolchain import cache
 
 SCHEMA = 1
 #: What a class's choice may cost, in clocks of the rule's by the kernel's own count: further off the count was at no
@@ -97,7 +97,7 @@ class Tuned:
         lines = ",\n".join(json.dumps(asdict(choice), allow_nan=False) for choice in self.choices)
         text = f'{json.dumps(head)[:-1]}, "choices": [\n{lines}\n]}}\n'
         try:
-            cache.write(path, text.encode())
+            write_whole(path, text.encode())
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}; choose another place with --json") from None
         forget()

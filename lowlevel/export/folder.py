@@ -10,10 +10,10 @@ from lowlevel.catalog.entry import Variant
 from lowlevel.errors import UsageError
 from lowlevel.export import caller_c, caller_python, example
 from lowlevel.export.description import CUBIN, PTX, describe
+from lowlevel.files import write_whole
 from lowlevel.hardware import Limits
 from lowlevel.problems.base import Problem
 from lowlevel.toolchain.binary import Binary
-from lowlevel.toolchain.cache import write
 
 
 def files(variant: Variant, problem: Problem, binary: Binary, limits: Limits) -> dict[str, bytes]:
@@ -36,8 +36,7 @@ def write_all(folder: Path, contents: dict[str, bytes]) -> list[Path]:
     """Writes each file whole, in place of one of the same name; leaves all others alone. The paths written."""
     try:
         for name, content in contents.items():
-            write(folder / name, content)
-            (folder / name).chmod(0o644)
+            write_whole(folder / name, content)
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
     return [folder / name for name in contents]

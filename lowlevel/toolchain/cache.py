@@ -12,11 +12,11 @@ import hashlib
 import os
 import pickle
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from lowlevel import paths
+from lowlevel.files import write_whole
 from lowlevel.toolchain import headers, mlir, nvrtc
 from lowlevel.toolchain.binary import Binary, Request
 
@@ -93,25 +93,11 @@ def store(request: Request, key_before: str, binary: Binary) -> bool:
     try:
         if key(request) != key_before:
             return False
-        write(_file(key_before), hashlib.sha256(body).digest() + body)
+        write_whole(_file(key_before), hashlib.sha256(body).digest() + body)
         return True
     except OSError as error:
         _say_once(f"compiled kernels are not kept: {paths.cache_dir()}: {error.strerror}; set LOWLEVEL_CACHE")
         return False
-
-
-def write(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _file(key: str) -> Path:
