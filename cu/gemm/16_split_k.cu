@@ -4,9 +4,9 @@
 // Idea      15 waits until every block has come: a barrier, and a launch that promises that all blocks run at once.
 //           Here no launch promises anything. A warp writes its sums to the workspace, counts itself in, and looks a
 //           few times whether those of other slices have come: cu/include/split_sums.cuh. If so, all add up a share
-//           each, as in 15; if not, it leaves its share to the last to come, and ends. So the last never waits, and
-//           has more to do only where it has kept others waiting for long. Who adds a share up changes from run to
-//           run; the order of the additions does not, nor do the bits.
+//           each, as in 15; if not, it leaves its share to the last to come, and ends. So nobody waits for one who has
+//           yet to run, and the last has more to do only where it has kept others waiting for long. Who adds a share
+//           up changes from run to run; the order of the additions does not, nor do the bits.
 //
 // Tile      BM x BN x BK = 64 x 64 x 128 by default and SPLITS = 32 slices of K: a block for each pair of tile and
 //           slice, the tiles of one slice side by side, so that blocks which run together share lines of A and B in L2.

@@ -176,7 +176,7 @@ gemm(const __grid_constant__ TensorMap map_A, const __grid_constant__ TensorMap 
 
         const TileOfC to = {C, M, N, ldc, m + warp * PART_M, n};
         // Not `warp`: of an atomic at an address that the compiler knows to be one for all lanes, it makes a sum over
-        // them, whose answer is then waited for at once.
+        // them, though only the first asks.
         const int tile = blockIdx.y * gridDim.x + blockIdx.x, number = tile * WARPS + threadIdx.x / 32;
         float4* parts = parts_of_warp(workspace, number, gridDim.x * gridDim.y * WARPS);
 #pragma unroll

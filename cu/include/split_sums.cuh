@@ -140,14 +140,13 @@ __device__ __forceinline__ void write_part(float4* parts, int slice, int piece, 
         *to = sum;
 }
 
-// Adds to the word. Returns to the first lane what it was before.
+// Adds to the word. Returns to every lane what it was before.
 __device__ __forceinline__ Count add_to_word(Count* word, Count more) {
     Count before = 0;
     if (threadIdx.x % 32 == 0)
         asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(more) : "memory");
-    return before;
+    return __shfl_sync(~0u, before, 0);
 }
-__device__ __forceinline__ Count of_first_lane(Count word) { return __shfl_sync(~0u, word, 0); }
 
 // What has been left is this warp's to add up now.
 __device__ __forceinline__ void take(Count* word, Count shares) {
@@ -160,7 +159,7 @@ __device__ __forceinline__ bool see_all(Count* word, Count now, Parts& parts, co
 #pragma unroll 1
     for (int look = 0; look < LOOKS; ++look) {
         if (to_come(now) > FEW)
-            now = of_first_lane(add_to_word(word, 0));
+            now = add_to_word(word, 0);
         else if (parts.read_rest(first))
             return true;
     }
@@ -193,7 +192,7 @@ __device__ __forceinline__ void add_up_together(Count* word, float4* parts, int 
                                                 const Epilogue& epilogue) {
     float4* mine = parts + threadIdx.x % 32 / LANES * FOURS + threadIdx.x % LANES;
     __syncwarp();  // all lanes have stored before the first says so
-    const Count now = of_first_lane(add_to_word(word, of_slice(slice))) + of_slice(slice);
+    const Count now = add_to_word(word, of_slice(slice)) + of_slice(slice);
     int chunk = slice;
     if (chunk < CHUNKS) {
         Parts first = {};
@@ -201,8 +200,7 @@ __device__ __forceinline__ void add_up_together(Count* word, float4* parts, int 
             finish(first, chunk, mine, to, epilogue);
             chunk += SPLITS;
         } else {
-            const Count then = of_first_lane(add_to_word(word, of_share(slice)));
-            if (to_come(then) > 0) return;
+            if (to_come(add_to_word(word, of_share(slice))) > 0) return;
             take(word, of_share(slice));
         }
     }

@@ -71,7 +71,7 @@ def shapes(kernel: Kernel) -> str:
         return ""
     m, n = (max(config.get(key, 64) for config in kernel.configs) for key in ("BM", "BN"))
     if kernel.operation == "gemm":
-        k = max([64, *(config["SPLITS"] * config["BK"] for config in kernel.configs if config.get("SPLITS", 1) > 1)])
+        k = max(64, *(config.get("SPLITS", 0) * config.get("BK", 0) for config in kernel.configs))
         return f"{m + 1}x{n + 1}x{k + 6},{m + 8}x{n + 8}x{k + 8}"
     return f"{m + 1}x{n + 33},{2 * m + 16}x{3 * n + 16}"
 

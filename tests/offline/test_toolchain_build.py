@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from lowlevel import files, paths
+from lowlevel import paths
 from lowlevel.errors import CompileError, MissingError, UsageError
 from lowlevel.toolchain import build as building
 from lowlevel.toolchain import cache
@@ -193,23 +193,6 @@ def test_a_cache_that_cannot_be_written_is_said_once(folder, here, monkeypatch, 
     assert len(said) == 1
     assert "compiled kernels are not kept" in said[0]
     assert "LOWLEVEL_CACHE" in said[0]
-
-
-def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        files.write_whole(tmp_path / "kernel", b"data")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_who_may_read_a_file_is_as_the_umask_has_it(tmp_path):
-    (tmp_path / "plain").write_bytes(b"data")
-    files.write_whole(tmp_path / "written", b"data")
-    modes = [(tmp_path / name).stat().st_mode for name in ("plain", "written")]
-    assert modes[0] == modes[1]
 
 
 def store_often(source, key, size):
